@@ -139,6 +139,13 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
     twice("redirect-demo.toml", &["sim", "scenarios/redirect-demo.toml", "--twice"]),
     twice("redirect-trace1.toml", &["sim", "scenarios/redirect-trace1.toml", "--twice", SHORT]),
     twice("redirect-trace2.toml", &["sim", "scenarios/redirect-trace2.toml", "--twice", SHORT]),
+    twice("joint-day.toml", &["sim", "scenarios/joint-day.toml", "--twice", SHORT]),
+    twice("joint-quiet.toml", &["sim", "scenarios/joint-quiet.toml", "--twice", SHORT]),
+    twice("joint-hot-site.toml", &["sim", "scenarios/joint-hot-site.toml", "--twice", SHORT]),
+    twice(
+        "joint-wrong-profile.toml",
+        &["sim", "scenarios/joint-wrong-profile.toml", "--twice", SHORT],
+    ),
     // The demo of three data centres is a test: `redirect` of the program.
     Step { name: "demo", command: Run::Live(&["demo"]) },
     Step { name: "demo brownout", command: Run::Live(&["demo", "brownout"]) },

@@ -1,6 +1,7 @@
 //! `cargo xtask redis-clients`: libraries that speak Redis Cluster's protocol, at two fronts with
 //! real duplicates and etcd: what they must be able to do, and whether they go on when the front
-//! that leads is killed, and when one is told to end.
+//! that leads is killed, and when one is told to end; the same at three fronts that lead groups of
+//! partitions, which they hand over.
 //!
 //! The scenarios are programs beside the test that runs them
 //! (`crates/tools/cli/tests/duplicates/clients`); here are the libraries, by their versions. It is
@@ -20,7 +21,8 @@ const IOREDIS: &str = "ioredis@6.0.0";
 const GO_REDIS: &str = "github.com/redis/go-redis/v9@v9.23.0";
 const JARS: [(&str, &str, &str); 2] =
     [("redis.clients", "jedis", "8.0.2"), ("io.lettuce", "lettuce-core", "7.7.0.RELEASE")];
-const TEST: &str = "libraries_of_redis_cluster_go_on_when_the_leader_goes";
+/// What the tests are called, up to where they differ.
+const TESTS: &str = "libraries_of_redis_cluster_go_on";
 
 /// Gets the libraries and runs the scenarios of those that could be had.
 ///
@@ -46,7 +48,7 @@ pub(crate) fn run() -> Result<()> {
     }
     let test = ["test", "-p", "evenkeel", "--test", "duplicates", "--"];
     let mut command = workspace::cargo();
-    command.args(test).args(["--ignored", "--nocapture", TEST]);
+    command.args(test).args(["--ignored", "--nocapture", "--test-threads=1", TESTS]);
     command.env("EVENKEEL_REDIS_CLIENTS", &folder);
     run_in(&mut command, &workspace::root())
 }

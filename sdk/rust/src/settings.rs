@@ -89,7 +89,8 @@ impl Settings {
         self
     }
 
-    /// The law; default [`Law::FeedForward`], which is the published law until `cores` is set.
+    /// The law; default [`Law::FeedForward`], which learns the capacity at the first overload where
+    /// `cores` is not set, and is the published law until then.
     pub fn law(mut self, law: Law) -> Self {
         self.law = law;
         self
@@ -101,8 +102,9 @@ impl Settings {
     /// With it the dimmer follows arrivals at once, before the percentile tells of harm; do set it
     /// where it is known. It is not guessed, because the number of worker threads is wrong for
     /// every handler that awaits: two hundred requests that wait for another service would look
-    /// like two hundred on two cores, and pages would be dimmed that are in time. Without it only
-    /// a percentile above the setpoint dims.
+    /// like two hundred on two cores, and pages would be dimmed that are in time. Without it the
+    /// capacity is learnt at the first overload; until then only a percentile above the setpoint
+    /// dims.
     pub fn cores(mut self, cores: f64) -> Self {
         self.cores = Some(cores);
         self

@@ -9,6 +9,7 @@
 mod instances;
 
 use divan::Bencher;
+use evenkeel_geo::joint::{Joint, Prices, Service};
 use evenkeel_geo::{Effort, Overload, Problem, Question, solve};
 use instances::{Family, Instance, instance};
 
@@ -70,6 +71,21 @@ fn violations_within_one_in_a_million(bencher: Bencher<'_, '_>, sites: usize) {
     let problem = problem(Family::Mixed, sites);
     let effort = Effort { work_exact: 0, ..Effort::one_in_a_million(&problem) };
     measure(bencher, &problem, &Question { effort, ..Question::violations() });
+}
+
+/// Curves are priced and planned: ten milliseconds for eight data centres at a quantum of 2 %.
+#[divan::bench(args = [Family::Hot, Family::Mixed, Family::Tight, Family::Overload])]
+fn joint_plan_of_eight(bencher: Bencher<'_, '_>, family: &Family) {
+    let Instance { demand, curves, rtt_us, capacity } = instance(*family, 8, 2, 1);
+    let problem = Problem::new(demand, curves).expect("it is sound");
+    let problem = problem.with_distances(&rtt_us).expect("it is square");
+    let problem = problem.with_saturation(capacity).expect("one for each");
+    let services = [Service { full_us: 10_000, lean_us: 1_000 }; 8];
+    bencher.bench(|| {
+        let joint = Joint::new(&problem, None, &services, &Prices::default());
+        let joint = joint.expect("it is sound");
+        joint.plan(joint.effort()).expect("it is sound")
+    });
 }
 
 #[divan::bench(args = [5, 8], sample_count = 20)]

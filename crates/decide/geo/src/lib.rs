@@ -13,6 +13,7 @@
 //! | [`epoch`] | agreement: what every data centre knows when it plans, the same everywhere |
 //! | [`planner`] | what all told → the problem → a plan for each |
 //! | [`split`] | enforcement: which data centre one request goes to, by the plan |
+//! | [`joint`] | redirect, dim or hedge by one price: curves that are costs |
 //! | [`traffic`] | what workers are told of a plan, and what they tell of it |
 //!
 //! | file of the plan | does |
@@ -61,6 +62,7 @@ pub mod curve;
 pub mod demand;
 mod elastic;
 pub mod epoch;
+pub mod joint;
 mod local;
 mod master;
 mod model;

@@ -12,6 +12,8 @@ pub const QUANTA_MAX: u32 = 20_000;
 pub const PRICE_MAX: u32 = 10_000;
 /// All requests, in parts per million.
 pub const ALL_PPM: u32 = 1_000_000;
+/// The highest cost of one request in priced curves: a thousand violations.
+pub(super) const COST_PPM_MAX: u32 = 1_000 * ALL_PPM;
 /// Values in all curves together at most.
 pub(super) const CURVE_VALUES_MAX: usize = 16 << 20;
 
@@ -66,9 +68,7 @@ impl Problem {
             let expected = format!("at most {QUANTA_MAX} in all (is the quantum too small?)");
             return Err(ProblemError::new("demand", format!("{total} quanta"), expected));
         }
-        check_curves(sites, &curves)?;
-        let mut rows: Vec<_> = curves.into_iter().map(Vec::into_iter).collect();
-        let curves = Pairs::from_fn(sites, |from, _| rows[from].next().unwrap_or_default());
+        let curves = pairs_of(sites, curves, ALL_PPM)?;
         Ok(Self {
             curves,
             limit: Pairs::filled(sites, u32::MAX),
@@ -147,6 +147,12 @@ impl Problem {
         Ok(self)
     }
 
+    /// With costs in place of its curves: up to [`COST_PPM_MAX`], in millionths of a violation.
+    pub(super) fn with_costs(mut self, costs: Vec<Vec<Vec<u32>>>) -> Result<Self, ProblemError> {
+        self.curves = pairs_of(self.sites(), costs, COST_PPM_MAX)?;
+        Ok(self)
+    }
+
     /// How many data centres there are.
     pub fn sites(&self) -> usize {
         self.demand.len()
@@ -202,13 +208,23 @@ impl Problem {
     }
 }
 
-fn check_curves(sites: usize, curves: &[Vec<Vec<u32>>]) -> Result<(), ProblemError> {
+fn pairs_of(
+    sites: usize,
+    curves: Vec<Vec<Vec<u32>>>,
+    max: u32,
+) -> Result<Pairs<Vec<u32>>, ProblemError> {
+    check_curves(sites, &curves, max)?;
+    let mut rows: Vec<_> = curves.into_iter().map(Vec::into_iter).collect();
+    Ok(Pairs::from_fn(sites, |from, _| rows[from].next().unwrap_or_default()))
+}
+
+fn check_curves(sites: usize, curves: &[Vec<Vec<u32>>], max: u32) -> Result<(), ProblemError> {
     check_length("curves", sites, curves.len())?;
     let mut values = 0;
     for (from, row) in curves.iter().enumerate() {
         check_length(&format!("curves {from}"), sites, row.len())?;
         for (to, curve) in row.iter().enumerate() {
-            check_curve(from, to, curve)?;
+            check_curve(from, to, curve, max)?;
             values += curve.len();
         }
     }
@@ -219,13 +235,13 @@ fn check_curves(sites: usize, curves: &[Vec<Vec<u32>>]) -> Result<(), ProblemErr
     Ok(())
 }
 
-fn check_curve(from: usize, to: usize, curve: &[u32]) -> Result<(), ProblemError> {
+fn check_curve(from: usize, to: usize, curve: &[u32], max: u32) -> Result<(), ProblemError> {
     let place = |load: usize| format!("curve {from} {to} at load {load}");
     if curve.is_empty() {
         return Err(ProblemError::new(place(0), "nothing", "at least one value"));
     }
-    if let Some(load) = curve.iter().position(|&ppm| ppm > ALL_PPM) {
-        let expected = format!("parts per million, at most {ALL_PPM}");
+    if let Some(load) = curve.iter().position(|&ppm| ppm > max) {
+        let expected = format!("parts per million, at most {max}");
         return Err(ProblemError::new(place(load), curve[load], expected));
     }
     match curve.windows(2).position(|pair| pair[0] > pair[1]) {

@@ -85,7 +85,19 @@ struct Entry {
     known: Known,
 }
 
-/// Deadlines of keys, by the hash of the key.
+/// Bits of a key's number that are its hash; its database is above them.
+const HASH_BITS: u32 = u64::BITS - 8;
+
+/// The number of a key of this database that has this hash.
+#[inline]
+pub const fn deadline_key(database: u8, hash: u64) -> u64 {
+    ((database as u64) << HASH_BITS) | (hash >> (u64::BITS - HASH_BITS))
+}
+
+/// Deadlines of keys, each by its number ([`deadline_key`]).
+///
+/// **Limit**: two keys of one database have the same number once in 2⁵⁶ pairs. Then the deadline of
+/// the one may be forgotten with the other's.
 #[derive(Clone, Debug)]
 pub struct Deadlines {
     by_key: BTreeMap<u64, Entry>,
@@ -307,6 +319,13 @@ impl Deadlines {
         self.by_time.clear();
     }
 
+    /// All keys of this database are gone.
+    pub fn clear_database(&mut self, database: u8) {
+        let (first, last) = (deadline_key(database, 0), deadline_key(database, u64::MAX));
+        let gone: Vec<u64> = self.by_key.range(first..=last).map(|(&key, _)| key).collect();
+        gone.into_iter().for_each(|key| self.remove(key));
+    }
+
     /// The deadline to say again behind a write that leaves it as it is.
     pub fn restated(&self, key: u64, now_unix_ms: i64) -> Option<i64> {
         let entry = self.by_key.get(&key).filter(|entry| entry.known == Known::Sure)?;
@@ -491,6 +510,20 @@ mod tests {
         deadlines.complete();
         assert_eq!(deadlines.before_write(1, 4_900), Judgement::Leave, "what was said is newer");
         assert_eq!(deadlines.before_write(2, 4_900), Judgement::Ask);
+    }
+
+    #[test]
+    fn a_database_that_is_emptied_forgets_its_own_deadlines() {
+        let mut deadlines = complete();
+        let keys = [0, 3, 4].map(|database| deadline_key(database, u64::MAX - 7));
+        keys.into_iter().for_each(|key| deadlines.set(key, 10_000));
+        assert_eq!(deadlines.len(), 3, "one key in each");
+        deadlines.clear_database(3);
+        let judged = keys.map(|key| deadlines.before_write(key, 10_000));
+        assert_eq!(judged, [Judgement::Remove, Judgement::Leave, Judgement::Remove]);
+        deadlines.clear_database(0);
+        deadlines.clear_database(4);
+        assert!(deadlines.is_empty() && deadlines.is_quiet(10_000));
     }
 
     #[test]

@@ -45,7 +45,7 @@ mod watches;
 
 pub use copies::{Acknowledge, Copies};
 pub use copying::{Copying, Hash, Key, Treatment};
-pub use deadlines::{Clocks, Deadlines, Judgement};
+pub use deadlines::{Clocks, Deadlines, Judgement, deadline_key};
 pub use divergence::{
     Agreement, KEYS_AT_ONCE, Pace, Statement, Verdict, agree, compare, refillable,
 };

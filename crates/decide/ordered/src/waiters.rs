@@ -104,6 +104,11 @@ impl<K: Copy + PartialEq> Waiters<K> {
         kinds
     }
 
+    /// Those who wait for a key, in the order in which they came.
+    pub fn of(&self, key: &[u8]) -> impl Iterator<Item = u64> {
+        self.of_key.get(key).into_iter().flatten().copied()
+    }
+
     /// How many wait and are not under way.
     pub const fn idle(&self) -> usize {
         self.idle

@@ -1,9 +1,12 @@
 //! `[duplicates.NAME]`: what one service is made of, and how each of its duplicates is reached;
 //! what somebody asks to change of that while it runs.
 
+pub mod access;
 pub mod changes;
 pub mod read;
 pub mod rejected;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -17,8 +20,9 @@ use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::Policy;
 use evenkeel_ordered::{Consistency, MembersConfig};
 
-use evenkeel_leadership::EtcdSettings;
+use access::{ClientAccess, Login, StoreLogin};
 use evenkeel_leadership::layout::MapPlace;
+use evenkeel_leadership::{EtcdSettings, Group};
 use evenkeel_manager::ManagerSettings;
 use evenkeel_runtime::dial::Names;
 use evenkeel_runtime::tls::{ClientTls, ClientTlsFiles, ServerTls, ServerTlsFiles};
@@ -50,6 +54,9 @@ pub struct DuplicatesConfig {
     pub sentinel: Option<SocketAddr>,
     /// Where clients of Redis Cluster connect.
     pub cluster: Option<SocketAddr>,
+    /// Which group of partitions this is; as it is read, the first of all, which has everything
+    /// until [`DuplicatesConfig::split`].
+    pub group: Group,
     /// With what a process that stands by speaks to the one that leads, if encrypted.
     pub relay_tls: Option<ClientTlsFiles>,
     /// The duplicates of each partition.
@@ -76,8 +83,8 @@ pub struct DuplicatesConfig {
     pub map: MapPlace,
     /// Duplicates that nobody has yet: where the manager opens partitions and adds duplicates.
     pub spares: Vec<Target>,
-    /// What clients must say before anything else.
-    pub password: Option<String>,
+    /// What clients must say before anything else, and what they may do.
+    pub access: ClientAccess,
     /// What one command may be.
     pub limits: Limits,
     /// Connections of clients at once.
@@ -91,7 +98,8 @@ pub struct DuplicatesConfig {
     pub check_rate: u32,
     /// What is promised and how closely it is watched; without it nothing is advised.
     pub manager: Option<ManagerSettings>,
-    /// Where processes take turns; without it there is one, and nobody else.
+    /// Where processes take turns; without it there is one, and nobody else. Groups have keys of
+    /// their own there ([`EtcdSettings::of_group`]).
     pub etcd: Option<EtcdSettings>,
 }
 
@@ -132,8 +140,8 @@ pub enum Target {
 /// How servers of Redis are spoken to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RedisAccess {
-    /// Their password, if they have one.
-    pub password: Option<String>,
+    /// As whom, if they ask.
+    pub login: Option<StoreLogin>,
     /// `store_tls`; `None` = without.
     pub tls: Option<ClientTlsFiles>,
 }
@@ -153,7 +161,7 @@ pub enum Connector {
         /// Where it listens.
         address: ServerAddress,
         /// What it wants to hear first.
-        password: Option<String>,
+        login: Option<Login>,
         /// With what it is spoken to, if encrypted.
         tls: Option<ClientTls>,
     },
@@ -256,8 +264,9 @@ impl Target {
     pub fn open(&self) -> io::Result<Connector> {
         Ok(match self.clone() {
             Self::Tcp { address, access } => {
-                let (password, tls) = (access.password.clone(), access.load_tls()?);
-                Connector::Tcp { address, password, tls }
+                let login = access.login.as_ref().map(StoreLogin::load).transpose();
+                let login = login.map_err(|error| of_table("store_password_file", &error))?;
+                Connector::Tcp { address, login, tls: access.load_tls()? }
             }
             Self::Embedded { settings, pauses } => {
                 let name = settings.path.display().to_string();
@@ -325,9 +334,9 @@ impl fmt::Display for Connector {
 
 impl Connector {
     /// What it wants to hear first.
-    pub fn password(&self) -> Option<&str> {
+    pub const fn login(&self) -> Option<&Login> {
         match self {
-            Self::Tcp { password, .. } => password.as_deref(),
+            Self::Tcp { login, .. } => login.as_ref(),
             Self::Host(_) | Self::Remote(_) => None,
         }
     }
@@ -414,6 +423,40 @@ impl DuplicatesConfig {
         };
         let is_somewhere = !host.is_unspecified();
         is_somewhere.then(|| ServerAddress::from(SocketAddr::new(host, at.port())))
+    }
+
+    /// What each group is made of, as a service of its own: partitions, spares, shards and slots
+    /// in runs, a name, a folder and a door. The name is in every duplicate, and has
+    /// the number of groups: duplicates of a service that was dealt otherwise are refused.
+    pub fn split(&self) -> Vec<Self> {
+        if self.group.is_whole() {
+            return vec![self.clone()];
+        }
+        let of = |group: Group| {
+            let Group { number, of } = group;
+            let partitions = self.partitions[group.share(self.partitions.len())].to_vec();
+            let directory = self.log_directory.parent().unwrap_or(Path::new(""));
+            let directory = directory.join(number.to_string());
+            let beside = |at: SocketAddr| SocketAddr::new(at.ip(), at.port() + number as u16);
+            Self {
+                name: format!("{}.{number}of{of}", self.name),
+                cluster: self.cluster.map(beside),
+                group,
+                shards: (self.shards / of).max(partitions.len()),
+                partitions,
+                log_directory: directory.join("log"),
+                map: MapPlace::File(directory.join("layout")),
+                spares: self.spares[group.share(self.spares.len())].to_vec(),
+                ..self.clone()
+            }
+        };
+        Group::all(self.group.of).map(of).collect()
+    }
+
+    /// The name of all groups together.
+    pub fn service(&self) -> &str {
+        let Group { number, of } = self.group;
+        self.name.strip_suffix(&format!(".{number}of{of}")).unwrap_or(&self.name)
     }
 
     /// All duplicates, partition after partition.

@@ -17,10 +17,11 @@ use evenkeel_settings::common::{HOUR, MS, SECOND, check_name, file};
 use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
+use crate::access::{ClientAccess, StoreLogin};
 use crate::{DuplicatesConfig, ENSEMBLE_EXPECTED, RedisAccess, Target, ensemble};
 use evenkeel_cql::client::config::user;
-use evenkeel_leadership::EtcdSettings;
 use evenkeel_leadership::layout::MapPlace;
+use evenkeel_leadership::{EtcdSettings, Group};
 use evenkeel_manager::ManagerSettings;
 use evenkeel_runtime::tls::{ClientTlsFiles, ServerTlsFiles};
 use evenkeel_stores::clients::rest::url;
@@ -102,6 +103,7 @@ impl<'a> Duplicates<'a> {
         let count = partitions.len().max(1);
         let is_single = spares.is_empty() && partitions.iter().all(|of| of.len() < 2);
         let shards = table.key("shards").integer().between(count..=SLOTS).or(64.max(count));
+        let groups = table.key("groups").integer().between(1..=SERVERS_MAX).or(1);
         let config = DuplicatesConfig {
             name: name.to_owned(),
             listen: listen.address,
@@ -109,6 +111,7 @@ impl<'a> Duplicates<'a> {
             advertise,
             sentinel: sentinel.as_ref().map(|sentinel| sentinel.address),
             cluster: cluster.as_ref().map(|cluster| cluster.address),
+            group: Group { number: 0, of: groups },
             relay_tls: table.key("relay_tls").table(ClientTlsFiles::read).optional(),
             partitions,
             shards,
@@ -125,7 +128,7 @@ impl<'a> Duplicates<'a> {
             map: MapPlace::File(directory.join("layout")),
             spares,
             log: log_settings(table),
-            password: table.key("password").text().optional(),
+            access: ClientAccess::read(table),
             limits: limits(table),
             clients_max: table.key("clients_max").integer().between(1..=1_000_000).or(10_000),
             idle_max: table.key("idle_max").duration().between(SECOND..=24 * HOUR).optional(),
@@ -138,8 +141,34 @@ impl<'a> Duplicates<'a> {
             let expected = "advertise too: the map of slots tells clients where each process is";
             table.problem("cluster", Mismatch::new("an address of every interface", expected));
         }
+        if let Some(expected) = missing_for_groups(&config, store) {
+            table.problem("groups", Mismatch::new(format!("{groups} groups"), expected));
+        }
         Self { config, listen, sentinel, cluster, servers }
     }
+}
+
+/// What several groups need and this service does not have.
+fn missing_for_groups(config: &DuplicatesConfig, store: Store) -> Option<String> {
+    let of = config.group.of;
+    let is_turns = config.etcd.as_ref().is_some_and(|etcd| etcd.standby);
+    let last = config.cluster.map(|at| usize::from(at.port()) + of - 1);
+    let missing = match last {
+        _ if of == 1 => return None,
+        _ if of > config.partitions.len() => {
+            let partitions = config.partitions.len();
+            return Some(format!("at most as many as partitions: {partitions}"));
+        }
+        _ if store != Store::Redis => "store = \"redis\": other processes reach only servers",
+        _ if !is_turns => "coordination in etcd and standby = true: each group has a lease",
+        None => "cluster too: only clients of Redis Cluster find the group of a key",
+        Some(last) if last < of || last > usize::from(u16::MAX) => {
+            "a port of cluster with a free one behind it for each further group, at most 65535"
+        }
+        _ if config.sentinel.is_some() => "no sentinel: it tells of one leader, of all keys",
+        _ => return None,
+    };
+    Some(missing.to_owned())
 }
 
 /// Second copies go to other duplicates; with one for each partition there is none.
@@ -380,16 +409,21 @@ fn ensembles(table: &mut Table<'_>, name: &str) -> Partitions {
     })
 }
 
-/// `store_password` and `store_tls`: the same for all servers.
+/// `store_user`, `store_password` and `store_tls`: the same for all servers.
 fn redis_access(table: &mut Table<'_>, store: Store) -> RedisAccess {
-    for (key, what) in [("store_password", "a password"), ("store_tls", "TLS by this key")] {
+    for (key, what) in [
+        ("store_user", "a user"),
+        ("store_password", "a password"),
+        ("store_password_file", "a password"),
+        ("store_tls", "TLS by this key"),
+    ] {
         if table.key(key).value().is_some() && store != Store::Redis {
             let expected = format!("no such key: only store = \"redis\" has {what}");
             table.problem(key, Mismatch::new(key, expected));
         }
     }
     RedisAccess {
-        password: table.key("store_password").text().optional(),
+        login: StoreLogin::read(table),
         tls: table.key("store_tls").table(ClientTlsFiles::read).optional(),
     }
 }

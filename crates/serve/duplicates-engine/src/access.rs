@@ -1,5 +1,6 @@
 //! A client's command becomes a read or a write of so many duplicates.
 
+use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use evenkeel_ordered::{
@@ -8,14 +9,14 @@ use evenkeel_ordered::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Write};
+use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Late, Owed, ParsedCommand, Write};
 use super::{Call, Inner, IsLogged, cluster};
 use evenkeel_stores::resp::commands::{
     self, Class, Command, Keys, Local, Repeat, Rewrite, Whole, refusals,
 };
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::rewrite;
+use evenkeel_stores::resp::{databases, deadlines, encode};
 use evenkeel_stores::store::keys::write_group;
 use evenkeel_wal::{COMMAND_BYTES_MAX, LogError, RecordKind};
 
@@ -30,6 +31,9 @@ impl Inner {
         };
         if !command.accepts(parsed.len()) {
             self.refuse_as(id, |out| commands::wrong_arity(command, out));
+            return true;
+        }
+        if self.is_denied(id, command, parsed) {
             return true;
         }
         if command.keys == Keys::Script
@@ -78,7 +82,7 @@ impl Inner {
     ) {
         let now = self.now;
         let Some(client) = self.client(id) else { return };
-        let is_known = client.is_known;
+        let is_known = client.is_known();
         let in_transaction = client.transaction.is_some();
         client.about.said(command.name, parsed.length, now);
         match class {
@@ -89,13 +93,14 @@ impl Inner {
                 self.queue_here(id, command, local, parsed);
             }
             _ if is_known && self.refuses_front(id, class, parsed) => {}
+            _ if is_known && self.refuses_database(id, command, parsed) => {}
             Class::Local(local) => self.local(id, (command, local), parsed),
             _ if !is_known => self.refuse(id, "NOAUTH Authentication required."),
             Class::Refused(_) if in_transaction && command.is_barred_in_multi() => {
                 self.refuse(id, commands::NOT_IN_MULTI);
             }
             Class::Refused(why) => self.refuse(id, why),
-            Class::Whole(Whole::Flush) if in_transaction => self.queue_flush(id, parsed),
+            Class::Whole(Whole::Flush) if in_transaction => self.queue_flush(id, command, parsed),
             Class::Whole(_) if in_transaction => self.refuse(id, refusals::WHOLE_IN_MULTI),
             Class::Whole(whole) => self.whole(id, whole, command, parsed),
             _ if in_transaction => self.queue(id, command, class, parsed),
@@ -116,7 +121,7 @@ impl Inner {
             Class::Rewritten(rewritten, repeat) => {
                 let mut commands = std::mem::take(&mut self.scratch);
                 commands.clear();
-                let now_unix_ms = self.time_of(rewritten, parsed);
+                let now_unix_ms = self.time_of(self.database_of(id), rewritten, parsed);
                 match rewrite::rewrite(rewritten, parsed.arguments(), now_unix_ms, &mut commands) {
                     Ok(()) => self.write_one(id, command, repeat, parsed, &commands),
                     Err(refusal) => self.refuse(id, refusal.0),
@@ -188,12 +193,16 @@ impl Inner {
         let call = self.open(id, (shard, partition), None, to, form);
         let opened = &mut self.calls[call];
         (opened.level, opened.needs_leadership) = (eligible.needs, needs_leadership);
-        opened.text = self.reads.text_of(parsed);
+        let mut text = self.reads.text_of(parsed);
+        let database = self.database_of(id);
+        if database > 0 {
+            text.clear();
+            databases::write_within(&mut text, database, |out| parsed.write(out));
+        }
+        self.calls[call].text = text;
         for server in to.iter() {
-            let connection = self.servers[server].connection(eligible.connection);
-            parsed.write(&mut connection.pending);
-            connection.owe(Owed::Access { call });
-            self.members.sent(self.now, server, None);
+            let place = (server, eligible.connection, database);
+            self.ask_in(place, Owed::Access { call }, |out| parsed.write(out));
         }
         self.schedule();
     }
@@ -234,6 +243,7 @@ impl Inner {
             told: None,
             done_before: None,
             removes_expired: false,
+            late: None,
             answer: None,
             first_took: None,
             digest: None,
@@ -255,22 +265,41 @@ impl Inner {
             Ok(shard) => shard,
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
-        let (mut hashes, mut names) = (Vec::new(), Vec::new());
+        let (database, mut places) = (self.database_of(id), Vec::new());
         if self.needs_keys(shard) {
-            let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
-            names.extend(keys.map(|index| parsed.argument(index)));
-            hashes.extend(names.iter().map(|key| xxh3_128(key)));
+            places = databases::places(database, command, parsed.arguments());
         }
+        let hashes: Vec<u128> = places.iter().map(|place| xxh3_128(place)).collect();
+        let names: Vec<&[u8]> = places.iter().map(AsRef::as_ref).collect();
         let form = Form::One(commands::shape(command, parsed.arguments()));
-        let (keys, key_names) = (&*hashes, &*names);
-        let mut behind = Vec::new();
-        let count = 1 + self.restate(command, parsed, &mut behind);
-        let both = if count > 1 { [commands, &behind].concat() } else { Vec::new() };
-        let commands = if count > 1 { &both } else { commands };
-        let write =
-            Write { commands, count, shard, repeat, keys, key_names, form, is_single: true };
-        self.write(id, &write);
-        self.forget_last_ids(command, parsed);
+        let behind = self.deadline_behind(database, command, parsed);
+        let (mut text, mut count) = (Cow::Borrowed(commands), 1);
+        if let Some((place, at)) = &behind {
+            deadlines::write_again(text.to_mut(), databases::key(place), *at);
+            count += 1;
+        }
+        if database > 0 || databases::target_argument(command, parsed.arguments()).is_some() {
+            let plain = std::mem::take(&mut text);
+            databases::write_group(text.to_mut(), database, &plain);
+            count += 2;
+        }
+        let once = if count > 1 { Repeat::Once } else { repeat };
+        let write = Write {
+            commands: &text,
+            count,
+            shard,
+            repeat: once,
+            keys: &hashes,
+            key_names: &names,
+            form,
+            is_single: true,
+        };
+        let call = self.write(id, &write);
+        if let (Some(call), Some((place, _))) = (call, behind) {
+            let (commands, place) = (commands.to_vec(), Box::from(&*place));
+            self.calls[call].late = Some(Box::new(Late { commands, repeat, shard, place }));
+        }
+        self.forget_last_ids(database, command, parsed);
     }
 
     /// Logs a write and sends it to everybody who is live; its call, or `None` when it was refused.
@@ -381,7 +410,7 @@ impl Inner {
         write: &Write<'_>,
     ) -> Result<Position, LogError> {
         self.note_write(write.commands);
-        self.note_deadlines(write.commands, write.count);
+        self.note_deadlines(partition, write.commands, write.count);
         let position = self.history.advance();
         self.note_keys_written(write.commands, position.sequence);
         let kind = match write.repeat {

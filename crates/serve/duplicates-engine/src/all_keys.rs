@@ -33,7 +33,7 @@ impl Inner {
         }
         match whole {
             Whole::Libraries { changes } => self.libraries(id, changes, command, parsed),
-            Whole::Flush => self.empty_all(id, parsed.arguments().get(1)),
+            Whole::Flush => self.empty_all(id, command, parsed.arguments().get(1)),
             Whole::Keys => {
                 let join = Join::Keys(Box::new(self.map.clone()));
                 self.ask_each(id, join, &[b"KEYS", parsed.argument(1)]);

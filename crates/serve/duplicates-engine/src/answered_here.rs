@@ -10,8 +10,8 @@ use super::clients::Transaction;
 use super::local::{TRANSACTION_BYTES_MAX, TRANSACTION_TOO_LONG};
 use super::types::{Captured, ClientId, Form, Here, Merged, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command, Local};
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
+use evenkeel_stores::resp::{databases, encode};
 
 /// Commands of one transaction that are asked of duplicates: none may be full of them.
 const QUESTIONS_MAX: usize = 64;
@@ -46,15 +46,45 @@ impl Transaction {
         self.here.iter().any(|it| matches!(it.local, Local::Publish(_)))
     }
 
+    /// What comes next is of the database that was chosen last.
+    pub(super) fn turn(&mut self) {
+        self.turn_to(self.database);
+    }
+
+    fn turn_to(&mut self, database: u8) {
+        if std::mem::replace(&mut self.written_database, database) != database {
+            self.reaches_elsewhere = true;
+            databases::write_select(&mut self.commands, database);
+            self.skipped.push(self.count);
+            self.count += 1;
+        }
+    }
+
+    /// No further command comes: it ends in database 0, and begins by choosing one if another is
+    /// concerned.
+    pub(super) fn finish(&mut self) {
+        self.turn_to(0);
+        if self.reaches_elsewhere && !databases::is_elsewhere(&self.commands) {
+            let mut commands = Vec::new();
+            databases::write_select(&mut commands, 0);
+            commands.append(&mut self.commands);
+            self.commands = commands;
+            self.skipped.iter_mut().for_each(|at| *at += 1);
+            self.skipped.insert(0, 0);
+            self.count += 1;
+        }
+    }
+
     /// What the answer becomes for its client.
     pub(super) fn form(&mut self) -> Form {
         let shapes = std::mem::take(&mut self.shapes).into();
-        if self.here.is_empty() {
+        let skipped: Box<[u32]> = std::mem::take(&mut self.skipped).into();
+        if self.here.is_empty() && skipped.is_empty() {
             return Form::Each(shapes);
         }
         let here = std::mem::take(&mut self.here).into_iter();
         let here = here.map(|it| (it.place, it.answer.unwrap_or_default())).collect();
-        Form::Merged(Box::new(Merged { shapes, here }))
+        Form::Merged(Box::new(Merged { shapes, here, skipped }))
     }
 }
 
@@ -82,6 +112,9 @@ impl Inner {
         transaction.writes |= matches!(local, Local::Publish(_));
         transaction.shapes.push(commands::shape(command, parsed.arguments()));
         transaction.here.push(Here { place, local, command: text, answer: None });
+        if local == Local::Select {
+            self.select_queued(id, parsed.argument(1));
+        }
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
     }
 

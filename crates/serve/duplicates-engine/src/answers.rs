@@ -4,13 +4,10 @@ use evenkeel_ordered::{ConnectionKind, Consistency, Dropped, ReplicaState, Seque
 
 use super::Inner;
 use super::checks::digest;
+use super::late::TOO_LATE;
 use super::types::{Copy, Owed};
 use evenkeel_stores::resp::reply::{self, Blame};
 use evenkeel_stores::resp::{encode, functions};
-
-/// The key had no deadline any more: it was a new one, and is gone by now.
-const TOO_LATE: &str = "UNAVAILABLE the key expired before the duplicates came to this write: \
-    nothing of it stays, ask again";
 
 impl Inner {
     /// One answer came on a connection.
@@ -69,6 +66,7 @@ impl Inner {
             Owed::Draw { pop } => self.drawn(server, pop, reply),
             Owed::LastId { question } => self.last_id_answered(server, &question, reply),
             Owed::Inquiry { inquiry } => self.inquiry_answered(server, &inquiry, reply),
+            Owed::Chosen => self.chosen(server, reply)?,
             Owed::Mark { watermark } => self.members.marked(self.now, server, watermark),
             Owed::Given { is_key } => self.given_answered(server, is_key, reply)?,
             Owed::Dump { copy } | Owed::Expiry { copy, .. } if reply.first() == Some(&b'-') => {
@@ -219,17 +217,25 @@ impl Inner {
     }
 }
 
-/// What the command between MULTI and EXEC was answered: the first element. The last is that of the
-/// watermark; between them may be what said a deadline again (`expiry.rs`).
+/// What the one command between MULTI and EXEC was answered: the first element; in another
+/// database than 0 the second, between those of `SELECT`. The last is that of the watermark. Right
+/// behind the command's may be that of what said a deadline again (`late.rs`).
 pub(super) fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
-    let mut elements = reply::elements(reply);
-    match (elements.next(), elements.next(), elements.next()) {
-        (Some(_), Some(again), Some(_)) if reply::integer(again) == Some(1) => {
-            Some([b"-", TOO_LATE.as_bytes(), b"\r\n"].concat())
-        }
-        (Some(first), Some(_), _) => Some(first.to_vec()),
-        _ => None,
+    const OK: &[u8] = b"+OK\r\n";
+    let mut elements = [&b""[..]; 5];
+    let mut count = 0;
+    for element in reply::elements(reply) {
+        *elements.get_mut(count)? = element;
+        count += 1;
     }
+    let (answer, again) = match (count, elements) {
+        (2, [answer, ..]) => (answer, 0),
+        (3, [answer, again, ..]) => (answer, reply::integer(again)?),
+        (4, [OK, answer, OK, ..]) => (answer, 0),
+        (5, [OK, answer, again, OK, _]) => (answer, reply::integer(again)?),
+        _ => return None,
+    };
+    Some(if again == 1 { TOO_LATE.to_vec() } else { answer.to_vec() })
 }
 
 /// The answer of a client's EXEC: without that of the watermark, which is the last.
@@ -243,7 +249,7 @@ pub(super) fn without_last(reply: &[u8]) -> Vec<u8> {
 }
 
 /// Whether a duplicate could not do what the executor did: it differs then.
-fn has_failed(reply: &[u8]) -> bool {
+pub(super) fn has_failed(reply: &[u8]) -> bool {
     let is_error = |it: &[u8]| matches!(it.first(), Some(b'-' | b'!'));
     is_error(reply) || reply::elements(reply).any(is_error)
 }
@@ -261,7 +267,28 @@ mod tests {
         let again = single_of_exec(b"*3\r\n:42\r\n:0\r\n+OK\r\n");
         assert_eq!(again.as_deref(), Some(&b":42\r\n"[..]), "its deadline is what it was");
         let late = single_of_exec(b"*3\r\n:1\r\n:1\r\n+OK\r\n").unwrap_or_default();
-        assert!(late.starts_with(b"-UNAVAILABLE "), "of an increment that made a new key");
+        assert_eq!(late, TOO_LATE, "of an increment that made a new key");
+        let elsewhere = single_of_exec(b"*4\r\n+OK\r\n:42\r\n+OK\r\n+OK\r\n");
+        assert_eq!(elsewhere.as_deref(), Some(&b":42\r\n"[..]));
+        let again = single_of_exec(b"*5\r\n+OK\r\n:42\r\n:0\r\n+OK\r\n+OK\r\n");
+        assert_eq!(again.as_deref(), Some(&b":42\r\n"[..]), "the same in another database");
+        let late = single_of_exec(b"*5\r\n+OK\r\n:1\r\n:1\r\n+OK\r\n+OK\r\n");
+        assert_eq!(late.as_deref(), Some(TOO_LATE));
+        for lost in [
+            &b"*4\r\n-ERR DB index is out of range\r\n:42\r\n+OK\r\n+OK\r\n"[..],
+            b"*5\r\n-ERR DB index is out of range\r\n:42\r\n:0\r\n+OK\r\n+OK\r\n",
+        ] {
+            assert_eq!(single_of_exec(lost), None, "it was done in another database");
+        }
+        for other in [
+            &b"*3\r\n:1\r\n+OK\r\n+OK\r\n"[..],
+            b"*3\r\n:1\r\n-ERR not an integer\r\n+OK\r\n",
+            b"*5\r\n+OK\r\n:1\r\n+OK\r\n+OK\r\n+OK\r\n",
+            b"*6\r\n+OK\r\n:1\r\n:0\r\n:0\r\n+OK\r\n+OK\r\n",
+            b"*1\r\n:1\r\n",
+        ] {
+            assert_eq!(single_of_exec(other), None, "nothing of ours says that");
+        }
         assert_eq!(single_of_exec(b"_\r\n"), None, "the watermark was not written");
         assert_eq!(without_last(b"*3\r\n:1\r\n+OK\r\n+OK\r\n"), b"*2\r\n:1\r\n+OK\r\n");
     }

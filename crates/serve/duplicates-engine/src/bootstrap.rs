@@ -6,7 +6,7 @@ use super::Inner;
 use super::types::{Copy, CopyTarget, Owed, Write};
 use evenkeel_stores::resp::commands::Repeat;
 use evenkeel_stores::resp::reply::payload;
-use evenkeel_stores::resp::{encode, functions};
+use evenkeel_stores::resp::{databases, encode, functions};
 
 impl Inner {
     /// A write was sent to the live ones: those that are being filled get their part of it.
@@ -45,6 +45,10 @@ impl Inner {
     /// Asks for a key as it is after everything sent so far.
     pub(super) fn ask_for(&mut self, source: usize, to: CopyTarget, key: &[u8], hash: Hash) {
         let copy = Copy { to, key: key.into(), hash };
+        let (database, key) = databases::at(key);
+        if database > 0 {
+            self.choose((source, ConnectionKind::Ordered), database);
+        }
         let connection = self.servers[source].connection(ConnectionKind::Ordered);
         match functions::is_name(key) {
             true => encode::command(&mut connection.pending, &[b"FUNCTION", b"DUMP"]),
@@ -55,6 +59,9 @@ impl Inner {
         connection.owe(Owed::Expiry { copy, dump: None });
         self.members.sent(self.now, source, None);
         self.members.sent(self.now, source, None);
+        if database > 0 {
+            self.choose((source, ConnectionKind::Ordered), 0);
+        }
         self.schedule();
     }
 
@@ -119,24 +126,31 @@ impl Inner {
     }
 }
 
-/// The command that makes a key what it was at the source, or removes it.
-pub(super) fn restoring(key: &[u8], dump: Option<&[u8]>, expires_ms: i64) -> Vec<u8> {
-    if functions::is_name(key)
+/// The command that makes a key what it was at the source, or removes it, in its database.
+pub(super) fn restoring(place: &[u8], dump: Option<&[u8]>, expires_ms: i64) -> Vec<u8> {
+    if functions::is_name(place)
         && let Some(command) = functions::restoring(dump)
     {
         return command;
     }
     let mut command = Vec::new();
+    let (database, key) = databases::at(place);
+    databases::write_within(&mut command, database, |command| {
+        write_restoring(command, key, dump, expires_ms);
+    });
+    command
+}
+
+fn write_restoring(command: &mut Vec<u8>, key: &[u8], dump: Option<&[u8]>, expires_ms: i64) {
     match dump.and_then(payload).filter(|_| expires_ms != -2) {
         Some(value) => {
             let mut digits = itoa::Buffer::new();
             let expires = digits.format(expires_ms.max(0)).as_bytes();
             let restore: [&[u8]; 6] = [b"RESTORE", key, expires, value, b"REPLACE", b"ABSTTL"];
-            encode::command(&mut command, &restore);
+            encode::command(command, &restore);
         }
-        None => encode::command(&mut command, &[b"DEL", key]),
+        None => encode::command(command, &[b"DEL", key]),
     }
-    command
 }
 
 /// A write as a target gets it: one command, or a group that is applied whole.

@@ -28,7 +28,7 @@ use evenkeel_duplicates_config::Connector;
 use evenkeel_stores::resp::commands;
 use evenkeel_stores::resp::reply::{elements, integer, payload};
 use evenkeel_stores::resp::request::RequestParser;
-use evenkeel_stores::resp::{encode, functions};
+use evenkeel_stores::resp::{databases, encode, functions};
 use evenkeel_stores::store::keys::{EPOCH, FUNCTIONS, RESERVED};
 
 /// What a client is told where no majority says the same.
@@ -59,6 +59,8 @@ pub(super) struct Checks {
     /// Who was asked for a page of keys.
     listing: Option<usize>,
     partition: usize,
+    /// Of which keys are listed.
+    database: u8,
     /// Whose turn it is to list keys: each knows of those that only it has.
     turn: usize,
     cursor: Vec<u8>,
@@ -112,6 +114,7 @@ impl Checks {
             number: 0,
             listing: None,
             partition: 0,
+            database: 0,
             turn: 0,
             cursor: b"0".to_vec(),
             suspects: Vec::new(),
@@ -206,22 +209,14 @@ impl Inner {
         if !self.follows() {
             return;
         }
-        let (mut parser, mut rest) = (RequestParser::default(), text);
-        while let Ok(Some(length)) = parser.parse(rest) {
-            let arguments = parser.arguments(rest);
-            if let Some(command) = commands::lookup(parser.argument(rest, 0))
-                && let Ok(keys) = commands::keys(command, arguments)
-            {
-                let keys: Vec<Box<[u8]>> =
-                    keys.take(SUSPECTS_MAX).map(|at| parser.argument(rest, at).into()).collect();
-                keys.iter().for_each(|key| self.suspect(partition, key));
-                if matches!(command.name, "function" | "fcall" | "fcall_ro") {
-                    self.suspect(partition, FUNCTIONS);
-                }
+        databases::for_each(text, |known| {
+            let Some((database, command, arguments)) = known else { return };
+            let places = databases::places(database, command, arguments);
+            places.iter().take(SUSPECTS_MAX).for_each(|place| self.suspect(partition, place));
+            if matches!(command.name, "function" | "fcall" | "fcall_ro") {
+                self.suspect(partition, FUNCTIONS);
             }
-            rest = &rest[length..];
-            parser.reset();
-        }
+        });
     }
 
     /// Duplicates answered a write differently. What it was the log knows.
@@ -266,18 +261,19 @@ impl Inner {
         }
         checks.number += 1;
         checks.listing = Some(lister);
-        let connection = self.servers[lister].connection(ConnectionKind::Free);
+        let (number, database, cursor) = (checks.number, checks.database, checks.cursor.clone());
         let count = KEYS_AT_ONCE.to_string();
-        let scan: [&[u8]; 4] = [b"SCAN", &checks.cursor, b"COUNT", count.as_bytes()];
-        encode::command(&mut connection.pending, &scan);
-        connection.owe(Owed::Page { number: checks.number });
-        self.members.sent(self.now, lister, None);
+        let place = (lister, ConnectionKind::Free, database);
+        self.ask_in(place, Owed::Page { number }, |out| {
+            encode::command(out, &[b"SCAN", &cursor, b"COUNT", count.as_bytes()]);
+        });
         self.schedule();
     }
 
     fn end_pass(&mut self) {
         let checks = &mut self.checks;
         checks.cursor = b"0".to_vec();
+        checks.database = 0;
         checks.partition += 1;
         if checks.partition >= self.members.partitions() {
             (checks.partition, checks.turn) = (0, checks.turn.wrapping_add(1));
@@ -300,16 +296,22 @@ impl Inner {
             return self.end_pass(); // it does not list keys
         };
         let keys = elements(page).filter_map(payload).filter(|key| !key.starts_with(RESERVED));
-        let mut keys: Vec<Suspect> = keys.map(|key| (partition, key.into())).collect();
+        let database = self.checks.database;
+        let places = keys.map(|key| databases::place(database, key));
+        let mut keys: Vec<Suspect> = places.map(|it| (partition, Box::from(&*it))).collect();
         match next {
+            b"0" if database < self.database_last => {
+                (self.checks.database, self.checks.cursor) = (database + 1, b"0".to_vec());
+            }
             b"0" => self.end_pass(),
             next => self.checks.cursor = next.to_vec(),
         }
         let (accesses, count) = (self.accesses(), keys.len() as u32);
-        self.checks.pace.compared(self.now, accesses, count, next == b"0");
+        let is_pass = next == b"0" && self.checks.database == 0;
+        self.checks.pace.compared(self.now, accesses, count, is_pass);
         let undecided = self.checks.undecided.iter().filter(|it| it.0 == partition);
         keys.extend(undecided.cloned());
-        if next == b"0" {
+        if is_pass {
             keys.insert(0, (partition, FUNCTIONS.into()));
         }
         self.begin_round(partition, keys, false);
@@ -345,19 +347,22 @@ impl Inner {
             owed: 0,
         };
         for server in asked.iter() {
-            round.owed += self.ask_of(server, &round, 0, Question::Mark, &[b"GET", EPOCH]);
+            round.owed += self.ask_of(server, &round, (0, Question::Mark), (0, &[b"GET", EPOCH]));
             for (index, it) in round.keys.iter().enumerate() {
                 if functions::is_name(&it.key) {
                     let list: [&[u8]; 3] = [b"FUNCTION", b"LIST", b"WITHCODE"];
-                    round.owed += self.ask_of(server, &round, index, Question::Libraries, &list);
+                    let about = (index, Question::Libraries);
+                    round.owed += self.ask_of(server, &round, about, (0, &list));
                     continue;
                 }
+                let (database, key) = databases::at(&it.key);
                 for (question, command) in [
-                    (Question::Kind, &[b"TYPE", &*it.key][..]),
-                    (Question::Deadline, &[b"PEXPIRETIME", &*it.key]),
-                    (Question::Bytes, &[b"MEMORY", b"USAGE", &*it.key]),
+                    (Question::Kind, &[b"TYPE", key][..]),
+                    (Question::Deadline, &[b"PEXPIRETIME", key]),
+                    (Question::Bytes, &[b"MEMORY", b"USAGE", key]),
                 ] {
-                    round.owed += self.ask_of(server, &round, index, question, command);
+                    let about = (index, question);
+                    round.owed += self.ask_of(server, &round, about, (database, command));
                 }
             }
         }
@@ -371,14 +376,12 @@ impl Inner {
         &mut self,
         server: usize,
         round: &Round,
-        key: usize,
-        question: Question,
-        command: &[&[u8]],
+        (key, question): (usize, Question),
+        (database, command): (u8, &[&[u8]]),
     ) -> usize {
-        let connection = self.servers[server].connection(ConnectionKind::Ordered);
-        encode::command(&mut connection.pending, command);
-        connection.owe(Owed::Check { round: round.number, key: key as u32, question });
-        self.members.sent(self.now, server, None);
+        let owed = Owed::Check { round: round.number, key: key as u32, question };
+        let place = (server, ConnectionKind::Ordered, database);
+        self.ask_in(place, owed, |out| encode::command(out, command));
         1
     }
 
@@ -471,7 +474,7 @@ impl Inner {
         if let Some(key) = first
             && !live.without(odd).is_empty()
         {
-            let why = format!("its key {:?} differs", String::from_utf8_lossy(&key));
+            let why = format!("its key {} differs", databases::shown(&key));
             self.checks.pace.suspected(self.now, true);
             return odd.iter().for_each(|server| self.quarantine(server, &why));
         }
@@ -514,7 +517,7 @@ impl Inner {
                 said.iter().map(|it| self.connectors[it.server].to_string()).collect();
             tracing::error!(
                 service = self.config.name,
-                key = %String::from_utf8_lossy(key),
+                key = %databases::shown(key),
                 duplicates = who.join(", "),
                 "duplicates differ, and there is no majority that tells who is right"
             );
@@ -533,7 +536,8 @@ impl Inner {
             let bytes = known.clone().map(|said| said.bytes).max().unwrap_or(-1);
             let kind = known.map(|said| said.kind).next().unwrap_or(Kind::None);
             let (key, is_small) = (it.key.clone(), (0..=VALUE_BYTES_MAX).contains(&bytes));
-            let command = if it.is_done { Vec::new() } else { kind.question(&key, is_small) };
+            let (database, own) = databases::at(&key);
+            let command = if it.is_done { Vec::new() } else { kind.question(own, is_small) };
             if command.is_empty() {
                 if !std::mem::replace(&mut round.keys[index].is_done, true) {
                     self.checks.undecided.retain(|one| *one != (round.partition, key.clone()));
@@ -541,7 +545,8 @@ impl Inner {
                 continue;
             }
             for server in round.asked.iter() {
-                round.owed += self.ask_of(server, round, index, Question::Value, &command);
+                let about = (index, Question::Value);
+                round.owed += self.ask_of(server, round, about, (database, &command));
             }
         }
         round.owed > 0
@@ -644,6 +649,7 @@ impl Kind {
 
 /// Whether servers with equal data give the same reply to a read, byte by byte.
 pub(super) fn is_exact(command: &[u8]) -> bool {
+    let command = databases::within(command);
     let mut parser = RequestParser::default();
     let Ok(Some(_)) = parser.parse(command) else { return false };
     let name = commands::lookup(parser.argument(command, 0)).map_or("", |it| it.name);

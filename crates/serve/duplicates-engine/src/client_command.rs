@@ -26,7 +26,7 @@ const BAD_ADDRESS: &str = "ERR EK.RELAYED takes the client's address, such as 10
 
 impl Client {
     /// As it is listed.
-    fn line(&self, id: u64, now: Instant) -> Line {
+    pub(super) fn line(&self, id: u64, now: Instant) -> Line {
         let about = &self.about;
         let queued = self.transaction.as_ref();
         Line {
@@ -37,11 +37,13 @@ impl Client {
             age_s: now.since(about.since).as_secs(),
             idle_s: now.since(about.said_at).as_secs(),
             kind: if self.is_listening() { Kind::PubSub } else { Kind::Normal },
-            multi: queued.map_or(-1, |it| i64::from(it.count) + it.here.len() as i64),
+            database: self.database,
+            multi: queued.map_or(-1, |it| it.shapes.len() as i64),
             out_bytes: self.answer_bytes(),
             command: about.command,
             query_bytes: about.bytes,
             protocol: if self.protocol == Protocol::Resp3 { 3 } else { 2 },
+            user: self.user.as_ref().map_or(String::new(), |user| user.name().to_owned()),
             lib_name: about.lib_name.clone(),
             lib_version: about.lib_version.clone(),
         }
@@ -222,7 +224,8 @@ impl Inner {
     }
 
     fn kill_clients(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
-        let filter = match Filter::of_kill(parsed.arguments()) {
+        let is_user = |name: &[u8]| self.users.get(name).is_some();
+        let filter = match Filter::of_kill(parsed.arguments(), is_user) {
             Ok(filter) => filter,
             Err(error) => return self.refuse(id, &error.to_string()),
         };
@@ -232,20 +235,25 @@ impl Inner {
                 continue;
             }
             count += 1;
-            let Some(client) = self.client(other) else { continue };
-            if other == id {
-                client.is_ending = true; // behind its answer
-            } else {
-                let waker = client.waker.take();
-                self.dismiss(other);
-                waker.into_iter().for_each(std::task::Waker::wake);
-            }
+            self.end_client(other, id);
         }
         match (filter.is_old_form, count) {
             (true, 0) => self.refuse(id, "ERR No such client"),
             (true, _) => self.ok(id),
             (false, _) => self.reply_now(id, |out, _| encode::integer(out, count)),
         }
+    }
+
+    /// Ends a connection at once; the one that says so, behind its answer.
+    pub(super) fn end_client(&mut self, other: ClientId, me: ClientId) {
+        let Some(client) = self.client(other) else { return };
+        if other == me {
+            client.is_ending = true;
+            return;
+        }
+        let waker = client.waker.take();
+        self.dismiss(other);
+        waker.into_iter().for_each(std::task::Waker::wake);
     }
 
     /// A text for people and programs.

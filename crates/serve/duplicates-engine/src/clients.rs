@@ -4,6 +4,7 @@
 //! each command has a slot, and what is complete at the front goes out.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
 
 use evenkeel_ordered::{Consistency, Sequence, Session};
@@ -14,6 +15,7 @@ use super::read_order::ReadOrder;
 use super::types::{Captured, ClientId, Form, Here};
 use super::watch::Watching;
 use super::{Inner, cluster};
+use evenkeel_redis_acl::User;
 use evenkeel_runtime::buffers;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::{Protocol, encode};
@@ -36,12 +38,15 @@ pub struct Client {
     pub(super) waits: Option<u64>,
     /// It waits, and nothing is under way.
     pub is_idle: bool,
-    pub(super) is_known: bool,
+    /// Who it is; `None` until it has said a password, where one is needed.
+    pub(super) user: Option<Arc<User>>,
     /// It is served what it has sent, and nothing more.
     pub(super) is_leaving: bool,
     /// It speaks Redis Cluster's protocol.
     pub(super) is_of_cluster: bool,
     pub(super) name: Vec<u8>,
+    /// Of which its keys are.
+    pub(super) database: u8,
     /// What `CLIENT LIST` says of it, and which answers it wants.
     pub(super) about: About,
     /// Where answers go while EXEC takes what is answered here.
@@ -87,9 +92,21 @@ pub(super) struct Transaction {
     /// What their answers become for a client of RESP2.
     pub(super) shapes: Vec<Shape>,
     pub(super) count: u32,
+    /// In which its client is, unless EXEC does it.
+    pub(super) home: u8,
+    /// Of which its next command is.
+    pub(super) database: u8,
+    /// Of which commands are that are written next, as they are.
+    pub(super) written_database: u8,
+    /// A database other than 0 is concerned.
+    pub(super) reaches_elsewhere: bool,
+    /// Which of the commands choose a database.
+    pub(super) skipped: Vec<u32>,
     pub(super) shard: Option<usize>,
-    /// It removes all keys.
+    /// It removes all keys: commands that do so in another partition, one after the other.
+    pub(super) flushes: Vec<u8>,
     pub(super) empties: bool,
+    /// Their places.
     pub(super) keys: Vec<Box<[u8]>>,
     pub(super) writes: bool,
     /// What of it is answered here.
@@ -199,7 +216,7 @@ impl Client {
 
     /// Whether it has said the password, if there is one.
     pub const fn is_known(&self) -> bool {
-        self.is_known
+        self.user.is_some()
     }
 }
 
@@ -218,10 +235,11 @@ impl Inner {
             listening: None,
             waits: None,
             is_idle: false,
-            is_known: self.config.password.is_none(),
+            user: self.users.nobody().cloned(),
             is_leaving: false,
             is_of_cluster: false,
             name: Vec::new(),
+            database: 0,
             about: About::new(self.now),
             captured: None,
             executing: None,
@@ -246,10 +264,12 @@ impl Inner {
         let consistency = self.consistency_of(parent);
         let session = self.client(parent).map(|client| client.session);
         let seen = session.zip(consistency);
-        let id = self.welcome();
+        let database = self.database_of(parent);
+        let (id, own) = (self.welcome(), Arc::clone(&self.permissions.own));
         self.counts.clients -= 1;
         if let Some(client) = self.client(id) {
-            (client.is_known, client.part) = (true, Some(part));
+            (client.user, client.part) = (Some(own), Some(part));
+            client.database = database;
             client.protocol = Protocol::Resp3;
             if let Some((session, consistency)) = seen {
                 (client.session, client.consistency) = (session, consistency);

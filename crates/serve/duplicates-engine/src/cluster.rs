@@ -36,7 +36,7 @@ impl Inner {
         (command, class): (&Command, Class),
         parsed: ParsedCommand<'_>,
     ) -> bool {
-        let Some(client) = self.client(id).filter(|it| it.is_of_cluster && it.is_known) else {
+        let Some(client) = self.client(id).filter(|it| it.is_of_cluster && it.is_known()) else {
             return false;
         };
         let in_transaction = client.transaction.is_some();
@@ -48,7 +48,9 @@ impl Inner {
             }
             return true;
         }
-        if let Some(text) = cluster::refusal(command, parsed.arguments()) {
+        let refusal = cluster::refusal(command, parsed.arguments());
+        let of_groups = || self.cluster.as_ref().and_then(|view| view.refusal(class));
+        if let Some(text) = refusal.or_else(of_groups) {
             self.refuse(id, text);
             return true;
         }
@@ -127,22 +129,28 @@ mod tests {
 
     use super::super::world::World;
     use evenkeel_leadership::cluster::ClusterView;
-    use evenkeel_leadership::{Holder, Processes};
+    use evenkeel_leadership::{Group, Holder, Known};
     use evenkeel_stores::resp::cluster::Endpoint;
 
-    /// A world whose process is at port 1; the sender says who leads.
-    fn world() -> (World, watch::Sender<Holder>) {
+    /// A world whose process has its doors from port 1 on, and is the first of so many groups; the
+    /// sender says who leads.
+    fn world(groups: usize) -> (World, watch::Sender<Known>) {
         let world = World::start(1, |_| {});
         let own = Endpoint { host: "127.0.0.1".to_owned(), port: 1 };
-        let (holder, leads) = watch::channel(led_from(1));
-        let (_, processes) = watch::channel(Processes::default());
-        let view = ClusterView::new("test", (own, false), leads, processes);
+        let known = watch::Sender::new(Known::nothing(groups));
+        let group = Group { number: 0, of: groups };
+        let view = ClusterView::new("test", (own, group), false, known.subscribe());
         world.engine.borrow().cluster = Some(view);
-        (world, holder)
+        known.send_modify(|known| known.holders[0] = led_from(1));
+        (world, known)
     }
 
     fn led_from(port: u16) -> Holder {
         Holder::of(&format!("127.0.0.1:9 (process 1, cluster 127.0.0.1:{port})"))
+    }
+
+    fn is_led_by(known: &watch::Sender<Known>, group: usize, holder: Holder) {
+        known.send_modify(|known| known.holders[group] = holder);
     }
 
     fn said(world: &mut World, of_cluster: bool, commands: &[&str]) -> String {
@@ -157,25 +165,45 @@ mod tests {
 
     #[test]
     fn keys_of_slots_that_another_one_leads_are_moved_as_soon_as_it_is_known() {
-        let (mut world, holder) = world();
+        let (mut world, known) = world(1);
         assert_eq!(said(&mut world, true, &["SET foo 1"]), "+OK\r\n");
-        holder.send_replace(led_from(2));
+        is_led_by(&known, 0, led_from(2));
         let moved = "-MOVED 12182 127.0.0.1:2\r\n";
         assert_eq!(said(&mut world, true, &["SET foo 2"]), moved);
         assert_eq!(said(&mut world, true, &["spublish foo x"]), moved);
         assert_eq!(said(&mut world, false, &["SET foo 3"]), "+OK\r\n", "a plain client is served");
         let aborted = said(&mut world, true, &["multi", "SET foo 4", "exec"]);
         assert!(aborted.starts_with(&format!("+OK\r\n{moved}-EXECABORT ")), "{aborted}");
-        holder.send_replace(Holder::default());
+        is_led_by(&known, 0, Holder::default());
         let nobody = "-CLUSTERDOWN Hash slot not served\r\n";
         assert_eq!(said(&mut world, true, &["get foo"]), nobody);
-        holder.send_replace(led_from(1));
+        is_led_by(&known, 0, led_from(1));
         assert_eq!(said(&mut world, true, &["SET foo 5"]), "+OK\r\n");
     }
 
     #[test]
+    fn keys_of_another_group_are_at_another_door_also_of_this_process() {
+        let (mut world, known) = world(2);
+        // `b` has a slot of the first half, `foo` one of the second.
+        assert_eq!(said(&mut world, true, &["SET b 1"]), "+OK\r\n");
+        let nobody = "-CLUSTERDOWN Hash slot not served\r\n";
+        assert_eq!(said(&mut world, true, &["SET foo 1"]), nobody);
+        is_led_by(&known, 1, led_from(2));
+        let moved = "-MOVED 12182 127.0.0.1:2\r\n";
+        assert_eq!(said(&mut world, true, &["SET foo 1"]), moved);
+        let crossing = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
+        assert_eq!(said(&mut world, true, &["MGET b foo"]), crossing);
+        assert_eq!(said(&mut world, true, &["GET b"]), "$1\r\n1\r\n");
+        for command in ["publish c x", "subscribe c", "psubscribe c*"] {
+            let told = said(&mut world, true, &[command]);
+            assert!(told.starts_with("-ERR each group") && told.contains("SPUBLISH"), "{told}");
+        }
+        assert_eq!(said(&mut world, true, &["spublish b x"]), ":0\r\n");
+    }
+
+    #[test]
     fn what_redis_cluster_refuses_is_refused_to_its_clients_alone() {
-        let (mut world, _holder) = world();
+        let (mut world, _known) = world(1);
         let crossing = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
         assert_eq!(said(&mut world, true, &["mset a 1 b 2"]), crossing);
         assert_ne!(said(&mut world, false, &["mset a 1 b 2"]), crossing);
@@ -188,6 +216,7 @@ mod tests {
         assert_eq!(said(&mut world, true, &["select 0", "readonly"]), "+OK\r\n+OK\r\n");
         let disabled = "-ERR This instance has cluster support disabled\r\n";
         assert_eq!(said(&mut world, false, &["readonly", "cluster slots"]), disabled.repeat(2));
+        assert_eq!(said(&mut world, true, &["publish c x"]), ":0\r\n", "there is one group");
         // Nobody is live: nothing was done, and each hears it in its own words.
         world.lose(0, evenkeel_ordered::Dropped::Silent);
         assert!(said(&mut world, true, &["SET a 1"]).starts_with("-CLUSTERDOWN "));

@@ -32,7 +32,7 @@ impl Inner {
         accepting.send_modify(|config| {
             let config = Arc::make_mut(config);
             config.idle = idle_max.unwrap_or(Duration::MAX);
-            if self.config.password.is_none() {
+            if self.users.nobody().is_some() {
                 config.first = config.idle; // as with Redis nothing need come from a new one
             }
         });
@@ -119,7 +119,7 @@ impl Inner {
         [
             ("timeout", self.questions.own.idle_max.map_or(0, |it| it.as_secs()).to_string()),
             ("port", self.config.listen.port().to_string()),
-            ("databases", "1".to_owned()),
+            ("databases", self.databases().to_string()),
             ("maxclients", self.config.clients_max.to_string()),
             ("cluster-enabled", enabled.to_owned()),
         ]

@@ -23,14 +23,18 @@
 //! anew, and the client gets an error. Only keys of another partition are let be: all duplicates
 //! get them alike, then they are removed.
 
+mod followed;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::Instant;
-use evenkeel_ordered::{ConnectionKind, Dropped, ServerSet};
+use evenkeel_ordered::{ConnectionKind, Dropped, Sequence, ServerSet};
 use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_128;
+
+use followed::Stream;
 
 use super::Inner;
 use super::access::unix_ms;
@@ -39,9 +43,8 @@ use super::clients::Transaction;
 use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Pop, Write};
 use super::watch::Watching;
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
-use evenkeel_stores::resp::encode;
-use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::replication::Group;
+use evenkeel_stores::resp::{databases, encode};
 use evenkeel_stores::store::keys::WATERMARK;
 
 /// How often a command is begun, when who does it is lost each time.
@@ -84,17 +87,6 @@ struct WantsAll {
     since: Option<Instant>,
     /// Clients whose commands wait for it, while none runs.
     waiting: Vec<ClientId>,
-}
-
-/// The replication stream of a server.
-#[derive(Debug)]
-struct Stream {
-    /// The server's connections when it was asked for: it ends with them.
-    connection: u64,
-    /// Somebody follows it.
-    is_followed: bool,
-    /// All that is done from now on will come.
-    is_open: bool,
 }
 
 /// One command, from its coming until its effects are logged.
@@ -190,7 +182,7 @@ impl Inner {
         if self.effects.is_idle() {
             return false;
         }
-        let Some(client) = self.clients.get(id.key).filter(|it| it.is(id) && it.is_known) else {
+        let Some(client) = self.clients.get(id.key).filter(|it| it.is(id) && it.is_known()) else {
             return false;
         };
         let transaction = client.transaction.as_ref();
@@ -291,8 +283,8 @@ impl Inner {
         command: &Command,
         parsed: ParsedCommand<'_>,
     ) {
-        let mut commands = Vec::new();
-        parsed.write(&mut commands);
+        let (mut commands, database) = (Vec::new(), self.database_of(id));
+        databases::write_within(&mut commands, database, |out| parsed.write(out));
         if let Some(lacks) = self.lacks(parsed.argument(0)) {
             return self.refuse(id, &lacks);
         }
@@ -301,7 +293,7 @@ impl Inner {
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let form = Form::One(commands::shape(command, parsed.arguments()));
-        let (client, count, is_single) = (id, 1, true);
+        let (client, count, is_single) = (id, databases::count_within(database), true);
         let (waiter, published) = (None, Vec::new());
         self.run_effects(Request {
             client,
@@ -416,7 +408,8 @@ impl Inner {
             Some(stream) if stream.is_open => self.send_effect(partition),
             Some(_) => {}
             None => {
-                let stream = Stream { connection, is_followed: false, is_open: false };
+                let stream =
+                    Stream { connection, is_followed: false, is_open: false, is_placed: false };
                 self.effects.streams.insert(server, stream);
                 self.effects.wanted.notify_one();
             }
@@ -438,6 +431,10 @@ impl Inner {
         let is_still = |it: &Effect| it.executor == server && it.mark.is_none();
         if !self.effects.running.get(&partition).is_some_and(is_still) {
             return; // it was dropped meanwhile
+        }
+        let stream = self.effects.streams.get_mut(&server);
+        if stream.is_some_and(|stream| !std::mem::replace(&mut stream.is_placed, true)) {
+            self.servers[server].marked = Sequence(0); // it is marked anew
         }
         // What it is told to have later would be more than it has by the log.
         self.mark(server);
@@ -504,9 +501,11 @@ impl Inner {
         if watching.is_some_and(|it| self.is_broken(it, 0)) {
             return self.abort_effect(partition);
         }
+        let client = self.effects.running.get(&partition).map(|it| it.request.client);
+        let databases = self.databases_for(client);
         let Some(effect) = self.effects.running.get_mut(&partition) else { return };
         let mut group = effect.group.take().unwrap_or_default();
-        let keys = match group.keys() {
+        let keys = match group.keys(databases) {
             Ok(keys) => keys,
             Err(text) => return self.abandon_effect(partition, Dropped::Failed, text),
         };
@@ -515,14 +514,14 @@ impl Inner {
             group.count = 1;
         }
         self.restate_effects(&mut group);
+        self.note_databases(&mut group);
         let hashes: Vec<u128> = keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         hashes.iter().for_each(|&hash| self.forget_last_id(hash));
         let strays: Vec<&[u8]> = match self.map.partitions() {
             1 => Vec::new(),
             _ => {
-                let is_here =
-                    |key: &[u8]| self.map.partition(self.map.shard(slot(key))) == partition;
+                let is_here = |place: &[u8]| self.partition_of(place) == partition;
                 key_names.iter().copied().filter(|key| !is_here(key)).collect()
             }
         };
@@ -723,67 +722,6 @@ impl Inner {
                 _ => {}
             }
         }
-    }
-
-    /// Who is told when a stream is wanted.
-    pub fn streams_wanted(&self) -> Rc<Notify> {
-        Rc::clone(&self.effects.wanted)
-    }
-
-    /// Streams that nobody follows yet: of which servers, on which of their connections.
-    pub fn take_wanted_streams(&mut self) -> Vec<(usize, u64)> {
-        let streams = self.effects.streams.iter_mut();
-        let wanted = streams.filter_map(|(&server, stream)| {
-            let is_followed = std::mem::replace(&mut stream.is_followed, true);
-            (!is_followed).then_some((server, stream.connection))
-        });
-        wanted.collect()
-    }
-
-    /// All that a server does from now on will come.
-    pub fn stream_opened(&mut self, server: usize, connection: u64) {
-        let Some(stream) = self.effects.streams.get_mut(&server) else { return };
-        if stream.connection != connection {
-            return;
-        }
-        stream.is_open = true;
-        let partition = self.members.partition(server);
-        let waits = |effect: &Effect| effect.executor == server && effect.mark.is_none();
-        if self.effects.running.get(&partition).is_some_and(waits) {
-            self.send_effect(partition);
-        }
-    }
-
-    /// A stream cannot be had, or has broken off for good. Where it is refused, it is so at all,
-    /// most of the time.
-    pub fn stream_failed(
-        &mut self,
-        (server, connection): (usize, u64),
-        why: &str,
-        is_refused: bool,
-    ) {
-        let of_this = |stream: &Stream| stream.connection == connection;
-        if !self.effects.streams.get(&server).is_some_and(of_this) {
-            return;
-        }
-        self.effects.streams.remove(&server);
-        tracing::warn!(server, why, "the replication stream of a duplicate cannot be read");
-        let partition = self.members.partition(server);
-        let Some(effect) = self.effects.running.get(&partition) else { return };
-        if effect.executor != server {
-            return;
-        }
-        if effect.mark.is_some() {
-            return self.drop_server(server, Dropped::Lost);
-        }
-        if !is_refused && self.tries_another(partition) {
-            return;
-        }
-        let text = format!(
-            "UNAVAILABLE this is done by one duplicate, and the others get what its replication \
-             stream says, which cannot be read ({why}): its user needs +psync +replconf"
-        );
-        self.refuse_effect(partition, &text);
     }
 }
 

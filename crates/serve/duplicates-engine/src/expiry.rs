@@ -9,24 +9,28 @@
 //! gone for one it is gone for all, and a session never finds it again. `eventual` reads go past.
 //!
 //! Whoever cannot be written to is not looked at: its writes are refused, and reads show what the
-//! duplicate holds that answers.
+//! duplicate holds that answers. So it is while clients are paused, when nothing may be written.
+//!
+//! Keys are known by their places ([`databases::place`]): one is looked at, asked for and removed
+//! in its database.
 
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_core::Instant;
-use evenkeel_ordered::{Clocks, ConnectionKind, Consistency, Deadlines, Judgement, ServerSet};
+use evenkeel_ordered::{
+    Clocks, ConnectionKind, Consistency, Deadlines, Judgement, ServerSet, deadline_key,
+};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::access::unix_ms;
 use super::types::{Asked, Asking, ClientId, Form, Inquiry, Owed, ParsedCommand, Write};
 use super::{Engine, Inner};
 use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, Time};
-use evenkeel_stores::resp::deadlines::{self, Change};
-use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::deadlines::{self, Change, Written};
 use evenkeel_stores::resp::hash::slot;
-use evenkeel_stores::resp::replication::Group;
 use evenkeel_stores::resp::reply::{Shape, elements, integer, payload};
+use evenkeel_stores::resp::{databases, encode};
 use evenkeel_stores::store::keys::RESERVED;
 
 /// How often it is looked whether keys are to be listed, or clocks to be read, at most.
@@ -66,6 +70,7 @@ impl Default for Expiry {
 #[derive(Debug)]
 struct Listing {
     partition: usize,
+    database: u8,
     server: usize,
     cursor: Vec<u8>,
     owed: usize,
@@ -80,7 +85,7 @@ enum Sight {
     Write,
 }
 
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     i64::try_from(unix_ms()).unwrap_or(i64::MAX)
 }
 
@@ -133,7 +138,7 @@ impl Inner {
         parsed: ParsedCommand<'_>,
         now: i64,
     ) -> bool {
-        let Some(client) = self.clients.get(id.key).filter(|it| it.is(id) && it.is_known) else {
+        let Some(client) = self.clients.get(id.key).filter(|it| it.is(id) && it.is_known()) else {
             return false;
         };
         let (keys, sight): (Vec<Box<[u8]>>, Sight) = match (class, &client.transaction) {
@@ -144,20 +149,23 @@ impl Inner {
             (Class::Read, None) if client.consistency() == Consistency::Eventual => return false,
             (class, None) => {
                 let Some(sight) = sight_of(command, class) else { return false };
-                let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
-                (keys.map(|at| parsed.argument(at).into()).collect(), sight)
+                let places = databases::places(client.database, command, parsed.arguments());
+                (places.iter().map(|place| Box::from(&**place)).collect(), sight)
             }
             _ => return false,
         };
+        if sight == Sight::Read && self.pause.is_kept(self.now) {
+            return false; // whoever paused relies on it that nothing is written
+        }
         let mut is_held = false;
-        for key in keys.iter().filter(|key| !key.starts_with(RESERVED)) {
-            let hash = xxh3_64(key);
+        for place in keys.iter().filter(|it| !databases::key(it).starts_with(RESERVED)) {
+            let key = key_of(place);
             let deadlines = &self.expiry.deadlines;
             let judgement = match sight {
-                Sight::Read => deadlines.before_read(hash, now),
-                Sight::Write => deadlines.before_write(hash, now),
+                Sight::Read => deadlines.before_read(key, now),
+                Sight::Write => deadlines.before_write(key, now),
             };
-            let partition = self.partition_of(key);
+            let partition = self.partition_of(place);
             if judgement == Judgement::Leave || self.can_write(partition).is_err() {
                 continue;
             }
@@ -166,12 +174,12 @@ impl Inner {
                 return true;
             }
             if judgement == Judgement::Remove {
-                self.remove_expired(id, key);
+                self.remove_expired(id, place);
                 continue;
             }
             is_held = true;
-            let number = self.expiry.deadlines.ask(hash);
-            let (client, key, asked) = (id, key.clone(), Asked::Expiry);
+            let number = self.expiry.deadlines.ask(key);
+            let (client, key, asked) = (id, place.clone(), Asked::Expiry);
             self.hold(id);
             self.inquire(Box::new(Inquiry { client, number, key, asked }));
         }
@@ -180,32 +188,31 @@ impl Inner {
 
     /// Removes a key that has expired, from all, behind everything that was sent. Who found it has
     /// seen that.
-    fn remove_expired(&mut self, id: ClientId, key: &[u8]) {
+    pub(super) fn remove_expired(&mut self, id: ClientId, place: &[u8]) {
+        let (database, key) = databases::at(place);
         let mut commands = Vec::new();
-        encode::command(&mut commands, &[b"DEL", key]);
-        let shard = self.map.shard(slot(key));
+        databases::write_within(&mut commands, database, |out| {
+            encode::command(out, &[b"DEL", key]);
+        });
         let write = Write {
             commands: &commands,
-            count: 1,
-            shard,
-            repeat: Repeat::Idempotent,
-            keys: &[xxh3_128(key)],
-            key_names: &[key],
+            count: databases::count_within(database),
+            shard: self.map.shard(slot(key)),
+            repeat: if database > 0 { Repeat::Once } else { Repeat::Idempotent },
+            keys: &[xxh3_128(place)],
+            key_names: &[place],
             form: Form::One(Shape::Plain),
             is_single: true,
         };
         self.counts.expired += 1;
-        let call = self.write(ClientId::NOBODY, &write);
-        if let Some(call) = call {
+        if let Some(call) = self.write(ClientId::NOBODY, &write) {
             self.calls[call].removes_expired = true;
+            let sequence = self.calls[call].write;
+            if let (Some(sequence), Some(client)) = (sequence, self.client(id)) {
+                client.session.saw(sequence);
+            }
         }
-        if let Some(call) = call
-            && let Some(sequence) = self.calls[call].write
-            && let Some(client) = self.client(id)
-        {
-            client.session.saw(sequence);
-        }
-        self.forget_last_id(xxh3_128(key));
+        self.forget_last_id(xxh3_128(place));
     }
 
     /// Removes what has expired of the keys of these commands, as far as that is sure.
@@ -215,28 +222,29 @@ impl Inner {
             return;
         }
         let mut expired: Vec<Box<[u8]>> = Vec::new();
-        commands::for_each(text, |known| {
-            let Some((command, arguments)) = known else { return };
-            for at in commands::keys(command, arguments).into_iter().flatten() {
-                let key = arguments.at(at);
-                let judgement = self.expiry.deadlines.before_read(xxh3_64(key), now);
-                if judgement == Judgement::Remove && !expired.iter().any(|it| **it == *key) {
-                    expired.push(key.into());
+        databases::for_each(text, |known| {
+            let Some((database, command, arguments)) = known else { return };
+            for place in databases::places(database, command, arguments) {
+                let judgement = self.expiry.deadlines.before_read(key_of(&place), now);
+                if judgement == Judgement::Remove && !expired.iter().any(|it| **it == *place) {
+                    expired.push(Box::from(&*place));
                 }
             }
         });
-        expired.iter().for_each(|key| self.remove_expired(id, key));
+        expired.iter().for_each(|place| self.remove_expired(id, place));
     }
 
     /// A duplicate has said when a key expires.
     pub(super) fn expiry_known(&mut self, inquiry: &Inquiry, reply: &[u8]) {
-        let hash = xxh3_64(&inquiry.key);
+        let key = key_of(&inquiry.key);
         let partition = self.partition_of(&inquiry.key);
-        let cannot = self.effects.is_ahead(partition) || self.can_write(partition).is_err();
+        let cannot = self.effects.is_ahead(partition)
+            || self.can_write(partition).is_err()
+            || self.pause.is_kept(self.now);
         let Some(said) = integer(reply).filter(|_| !cannot) else {
             return self.expiry_unknown(inquiry);
         };
-        if self.expiry.deadlines.answered(hash, inquiry.number, said, now_ms()) {
+        if self.expiry.deadlines.answered(key, inquiry.number, said, now_ms()) {
             self.remove_expired(inquiry.client, &inquiry.key);
         }
         self.release(inquiry.client);
@@ -244,65 +252,46 @@ impl Inner {
 
     /// Nobody can say it: the command is taken again, and finds out why.
     pub(super) fn expiry_unknown(&mut self, inquiry: &Inquiry) {
-        self.expiry.deadlines.unanswered(xxh3_64(&inquiry.key), inquiry.number);
+        self.expiry.deadlines.unanswered(key_of(&inquiry.key), inquiry.number);
         self.release(inquiry.client);
     }
 
-    /// A write gets its place.
+    /// A write gets its place in the stream of a partition.
     #[inline]
-    pub(super) fn note_deadlines(&mut self, text: &[u8], count: u32) {
+    pub(super) fn note_deadlines(&mut self, partition: usize, text: &[u8], count: u32) {
         let deadlines = &self.expiry.deadlines;
         let is_nothing = deadlines.is_complete() && deadlines.is_empty() && count == 1;
         if !is_nothing || deadlines::may_set(text) {
-            note(&mut self.expiry.deadlines, text);
+            self.note_deadlines_of(partition, text);
         }
     }
 
-    /// Says the near deadline of the key of a command again, behind it; how many commands that are.
-    pub(super) fn restate(
-        &mut self,
-        command: &Command,
-        parsed: ParsedCommand<'_>,
-        out: &mut Vec<u8>,
-    ) -> u32 {
-        if self.expiry.deadlines.is_empty() || !deadlines::keeps(command) {
-            return 0;
-        }
-        let Some(key) = parsed.arguments().get(1) else { return 0 };
-        u32::from(self.restate_key(key, out))
-    }
-
-    fn restate_key(&self, key: &[u8], out: &mut Vec<u8>) -> bool {
-        let at = self.expiry.deadlines.restated(xxh3_64(key), now_ms());
-        if let Some(at) = at {
-            let mut buffer = itoa::Buffer::new();
-            // Only where the write found no key, and has made one.
-            let words: [&[u8]; 4] = [b"PEXPIREAT", key, buffer.format(at).as_bytes(), b"NX"];
-            encode::command(out, &words);
-        }
-        at.is_some()
-    }
-
-    /// The same behind what one duplicate has done for all, where all it did with a key keeps its
-    /// deadline.
-    pub(super) fn restate_effects(&mut self, group: &mut Group) {
-        if self.expiry.deadlines.is_empty() {
-            return;
-        }
-        let [mut kept, mut others] = [const { Vec::<Box<[u8]>>::new() }; 2];
-        commands::for_each(&group.commands, |known| {
-            let Some((command, arguments)) = known else { return };
-            for at in commands::keys(command, arguments).into_iter().flatten() {
-                let list = if deadlines::keeps(command) { &mut kept } else { &mut others };
-                if !list.iter().any(|it| **it == *arguments.at(at)) {
-                    list.push(arguments.at(at).into());
+    /// What is written of keys of other partitions (a shard that moved is removed, a script has
+    /// gone astray) is not about them.
+    fn note_deadlines_of(&mut self, partition: usize, text: &[u8]) {
+        let map = Some(&self.map).filter(|map| map.partitions() > 1);
+        let deadlines = &mut self.expiry.deadlines;
+        deadlines::for_each(text, |written| {
+            let (database, name, change) = match written {
+                Written::Everything => return deadlines.clear(),
+                Written::Database(database) => return deadlines.clear_database(database),
+                Written::Key(database, name, change) => (database, name, change),
+            };
+            if map.is_some_and(|map| map.partition(map.shard(slot(name))) != partition) {
+                return;
+            }
+            let key = deadline_key(database, xxh3_64(name));
+            match change {
+                Change::Set(at) => deadlines.set(key, at),
+                Change::Moved(at) => deadlines.moved(key, at),
+                Change::Perhaps(at) => deadlines.perhaps(key, at),
+                Change::Cleared => deadlines.cleared(key),
+                Change::Changed => deadlines.changed(key),
+                Change::Carried(database, to) => {
+                    deadlines.carried(key, deadline_key(database, xxh3_64(to)));
                 }
             }
         });
-        kept.retain(|key| !others.contains(key));
-        for key in &kept {
-            group.count += u32::from(self.restate_key(key, &mut group.commands));
-        }
     }
 
     /// From when a time to live counts: where a duplicate is ahead, it would end too early there.
@@ -351,10 +340,9 @@ impl Inner {
         asking: Asking,
         words: &[&[u8]],
     ) {
-        let connection = self.servers[server].connection(kind);
-        encode::command(&mut connection.pending, words);
-        connection.owe(Owed::Expiring { asking });
-        self.members.sent(self.now, server, None);
+        self.ask_in((server, kind, 0), Owed::Expiring { asking }, |out| {
+            encode::command(out, words);
+        });
         self.schedule();
     }
 
@@ -367,32 +355,37 @@ impl Inner {
             self.expiry.listing = None;
             return;
         }
-        let listing = self.expiry.listing.take();
-        let (partition, known) = listing.map_or((0, None), |listing| {
-            (listing.partition, Some((listing.server, listing.cursor)))
-        });
+        let begun = self.expiry.listing.take();
+        let partition = begun.as_ref().map_or(0, |listing| listing.partition);
         if partition >= self.members.partitions() {
             return self.expiry.deadlines.complete();
         }
         let live = self.members.live(partition);
+        let new = |server: usize| Listing {
+            partition,
+            database: 0,
+            server,
+            cursor: b"0".to_vec(),
+            owed: 0,
+        };
         // One that went away listed nothing: another begins anew.
-        let known = known.filter(|(server, _)| live.contains(*server));
-        let (server, cursor) = match (known, live.iter().next()) {
-            (Some(known), _) => known,
-            (None, Some(server)) => (server, b"0".to_vec()),
-            (None, None) if self.members.configured(partition).is_empty() => {
-                let (server, cursor) = (usize::MAX, Vec::new());
-                let next = Listing { partition: partition + 1, server, cursor, owed: 0 };
+        let goes_on = begun.filter(|listing| live.contains(listing.server));
+        let Some(mut listing) = goes_on.or_else(|| live.iter().next().map(new)) else {
+            if self.members.configured(partition).is_empty() {
+                let next = Listing { partition: partition + 1, ..new(usize::MAX) };
                 self.expiry.listing = Some(next);
-                return;
             }
-            (None, None) => return,
+            return;
         };
         self.expiry.number += 1;
         let asking = Asking::Page { number: self.expiry.number };
-        let words: [&[u8]; 4] = [b"SCAN", &cursor, b"COUNT", LISTED_TOGETHER];
-        self.ask_for_expiry(server, ConnectionKind::Ordered, asking, &words);
-        self.expiry.listing = Some(Listing { partition, server, cursor, owed: 1 });
+        let place = (listing.server, ConnectionKind::Ordered, listing.database);
+        self.ask_in(place, Owed::Expiring { asking }, |out| {
+            encode::command(out, &[b"SCAN", &listing.cursor, b"COUNT", LISTED_TOGETHER]);
+        });
+        listing.owed = 1;
+        self.expiry.listing = Some(listing);
+        self.schedule();
     }
 
     /// A duplicate has answered one of these questions.
@@ -430,17 +423,25 @@ impl Inner {
             return; // it does not list keys now: begun again
         };
         let keys = elements(page).filter_map(payload).filter(|key| !key.starts_with(RESERVED));
-        let keys: Vec<Box<[u8]>> = keys.map(Box::from).collect();
+        let keys: Vec<&[u8]> = keys.collect();
+        let (server, database, number) = (listing.server, listing.database, self.expiry.number);
         (listing.owed, listing.cursor) = (keys.len(), next.to_vec());
-        if next == b"0" {
-            listing.partition += 1;
+        match next {
+            b"0" if database < self.database_last => listing.database += 1,
+            b"0" => (listing.partition, listing.database) = (listing.partition + 1, 0),
+            _ => {}
         }
-        let (server, number) = (listing.server, self.expiry.number);
         self.expiry.listing = Some(listing);
+        let ordered = (server, ConnectionKind::Ordered);
+        if database > 0 {
+            self.choose(ordered, database);
+        }
         for key in keys {
-            let asking = Asking::Deadline { number, key: xxh3_64(&key) };
-            let words: [&[u8]; 2] = [b"PEXPIRETIME", &key];
-            self.ask_for_expiry(server, ConnectionKind::Ordered, asking, &words);
+            let asking = Asking::Deadline { number, key: deadline_key(database, xxh3_64(key)) };
+            self.ask_for_expiry(server, ConnectionKind::Ordered, asking, &[b"PEXPIRETIME", key]);
+        }
+        if database > 0 {
+            self.choose(ordered, 0);
         }
     }
 
@@ -469,17 +470,8 @@ fn sight_of(command: &Command, class: Class) -> Option<Sight> {
     }
 }
 
-fn note(deadlines: &mut Deadlines, text: &[u8]) {
-    deadlines::for_each(text, |change| {
-        let Some((key, change)) = change else { return deadlines.clear() };
-        let hash = xxh3_64(key);
-        match change {
-            Change::Set(at) => deadlines.set(hash, at),
-            Change::Moved(at) => deadlines.moved(hash, at),
-            Change::Perhaps(at) => deadlines.perhaps(hash, at),
-            Change::Cleared => deadlines.cleared(hash),
-            Change::Changed => deadlines.changed(hash),
-            Change::Carried(to) => deadlines.carried(hash, xxh3_64(to)),
-        }
-    });
+/// The number of the key at this place.
+pub(super) fn key_of(place: &[u8]) -> u64 {
+    let (database, key) = databases::at(place);
+    deadline_key(database, xxh3_64(key))
 }

@@ -17,10 +17,11 @@
 use evenkeel_ordered::Dropped;
 
 use super::Inner;
+use super::bootstrap::count_commands;
 use super::clients::Transaction;
 use super::gather::Join;
 use super::types::{ClientId, ErrorReply, Form, Write};
-use evenkeel_stores::resp::commands::Repeat;
+use evenkeel_stores::resp::commands::{Command, Repeat};
 use evenkeel_stores::resp::locate::partitions_in_use;
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::whole;
@@ -29,15 +30,23 @@ use xxhash_rust::xxh3::xxh3_128;
 const MOVING: &str = "a shard moves to another partition at this moment: ask again";
 
 impl Inner {
-    /// `FLUSHALL [ASYNC | SYNC]`, alone.
-    pub(super) fn empty_all(&mut self, id: ClientId, how: Option<&[u8]>) {
+    /// Whether a command empties the database of its client only: where there is one, both are one.
+    pub(super) fn empties_one(&self, command: &Command) -> bool {
+        command.name == "flushdb" && self.databases() > 1
+    }
+
+    /// `FLUSHALL` or `FLUSHDB`, with `ASYNC` or `SYNC`, alone.
+    pub(super) fn empty_all(&mut self, id: ClientId, command: &Command, how: Option<&[u8]>) {
+        let database = self.empties_one(command).then(|| self.database_of(id));
+        let mut commands = Vec::new();
+        whole::write_flush(database, how, &mut commands);
         let partitions = match self.prepare_to_empty(false) {
             Ok(partitions) => partitions,
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let key = self.begin_gather(id, Form::One(Shape::Plain), Join::First);
         for partition in partitions {
-            self.empty(key, partition, how);
+            self.empty(key, partition, &commands, true);
         }
         self.end_gather(key, false);
     }
@@ -71,29 +80,27 @@ impl Inner {
         };
         self.write(client, &write);
         for partition in partitions.into_iter().filter(|&partition| partition != own) {
-            self.empty(key, partition, None);
+            self.empty(key, partition, &transaction.flushes, false);
         }
         self.end_gather(key, false);
     }
 
     /// One partition's part.
-    fn empty(&mut self, key: usize, partition: usize, how: Option<&[u8]>) {
+    fn empty(&mut self, key: usize, partition: usize, commands: &[u8], is_single: bool) {
         // Noted for the shard that moves, it goes to the target as well.
         let moving = self.moving.as_ref().map(|it| it.moving.shard());
         let moving = moving.filter(|&shard| self.map.partition(shard) == partition);
         let shard = moving.or_else(|| self.map.shards_of(partition).next()).unwrap_or_default();
-        let mut commands = Vec::new();
-        whole::write_flush(how, &mut commands);
         let client = self.add_part(key, partition, Vec::new());
         let write = Write {
-            commands: &commands,
-            count: 1,
+            commands,
+            count: count_commands(commands),
             shard,
             repeat: Repeat::Once,
             keys: &[],
             key_names: &[],
             form: Form::One(Shape::Plain),
-            is_single: true,
+            is_single,
         };
         self.write(client, &write);
     }

@@ -9,8 +9,8 @@ use evenkeel_ordered::{ConnectionKind, Consistency};
 use super::Inner;
 use super::types::{Asked, ClientId, Inquiry, Owed, ParsedCommand};
 use evenkeel_stores::resp::commands::{Class, Local};
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::hash::slot;
+use evenkeel_stores::resp::{databases, encode};
 
 impl Inner {
     /// Asks one live duplicate of the key's partition.
@@ -28,14 +28,15 @@ impl Inner {
         };
         let least = eligible.from.iter().min_by_key(|&server| self.members.owed(server));
         let Some(server) = least else { return };
-        let connection = self.servers[server].connection(ConnectionKind::Ordered);
+        let (database, key) = databases::at(&inquiry.key);
+        let mut question = Vec::new();
         let words: &[&[u8]] = match inquiry.asked {
-            Asked::Deadline | Asked::Expiry => &[b"PEXPIRETIME", &inquiry.key],
-            Asked::LastId(_) => &[b"XINFO", b"STREAM", &inquiry.key],
+            Asked::Deadline | Asked::Expiry => &[b"PEXPIRETIME", key],
+            Asked::LastId(_) => &[b"XINFO", b"STREAM", key],
         };
-        encode::command(&mut connection.pending, words);
-        connection.owe(Owed::Inquiry { inquiry });
-        self.members.sent(self.now, server, None);
+        encode::command(&mut question, words);
+        let place = (server, ConnectionKind::Ordered, database);
+        self.ask_in(place, Owed::Inquiry { inquiry }, |out| out.append(&mut question));
         self.schedule();
     }
 
@@ -56,8 +57,9 @@ impl Inner {
         }
     }
 
-    pub(super) fn partition_of(&self, key: &[u8]) -> usize {
-        self.map.partition(self.map.shard(slot(key)))
+    /// Of a key or its place.
+    pub(super) fn partition_of(&self, place: &[u8]) -> usize {
+        self.map.partition(self.map.shard(slot(databases::key(place))))
     }
 
     /// Other stores do not have what the front does itself for Redis; whether the client was told.

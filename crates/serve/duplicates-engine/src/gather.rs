@@ -169,6 +169,11 @@ impl Inner {
         self.reply(client, slot, &answer, &form);
     }
 
+    /// Keys of ours in a client's database.
+    fn own_keys(&self, id: ClientId) -> i64 {
+        if self.database_of(id) == 0 { OWN_KEYS } else { 0 }
+    }
+
     /// The answer of all parts: that of one that failed, if one did.
     fn joined(&self, gather: &Gather) -> Joined {
         let parts = &gather.parts;
@@ -182,7 +187,8 @@ impl Inner {
             Join::First => return Joined::Answer(parts[0].answer.clone()),
             Join::Sum => encode::integer(&mut out, numbers.fold(0, i64::saturating_add)),
             Join::Count => {
-                let counts = numbers.map(|count| count.saturating_sub(OWN_KEYS).max(0));
+                let own = self.own_keys(gather.client);
+                let counts = numbers.map(|count| count.saturating_sub(own).max(0));
                 encode::integer(&mut out, counts.fold(0, i64::saturating_add));
             }
             Join::Values(count) => {
@@ -198,8 +204,9 @@ impl Inner {
                 merge::of_slot(&parts[0].answer, *wanted, *listed, &mut out);
             }
             Join::Weigh => {
+                let own = self.own_keys(gather.client);
                 let count =
-                    |count: i64| u64::try_from(count.saturating_sub(OWN_KEYS)).unwrap_or_default();
+                    |count: i64| u64::try_from(count.saturating_sub(own)).unwrap_or_default();
                 let counts = parts.iter().zip(numbers);
                 let counts = counts.map(|(part, number)| (part.partition, count(number)));
                 let counts: Vec<_> = counts.filter(|&(_, count)| count > 0).collect();

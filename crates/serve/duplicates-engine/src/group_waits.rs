@@ -18,18 +18,30 @@ use super::effects::Request;
 use super::types::Form;
 use evenkeel_stores::resp::commands::{Command, Wait};
 use evenkeel_stores::resp::request::Arguments;
-use evenkeel_stores::resp::waiting;
+use evenkeel_stores::resp::{databases, waiting};
 
 /// What is waited for, and for whom: consumers of different groups take nothing from one another.
 pub(super) type Kind = (Wait, u64);
 
 /// In Redis's words, of a group that is gone since its consumer waits.
-pub(super) const GROUP_GONE: &[u8] =
+const GROUP_GONE: &[u8] =
     b"-NOGROUP the consumer group this client was blocked on no longer exists\r\n";
+/// The same where its stream is gone, or its key has another type by now.
+const STREAM_GONE: &[u8] = b"-UNBLOCKED the stream key no longer exists\r\n";
 
 /// Of a command that waits.
 pub(super) fn kind_of(wait: Wait, command: &Command, arguments: Arguments<'_>) -> Kind {
     (wait, waiting::group(command, arguments).map_or(0, xxh3_64))
+}
+
+/// What a consumer is told that waited, instead of what its try was answered.
+pub(super) fn why_gone(answer: &[u8], is_stream_gone: bool) -> Option<&'static [u8]> {
+    match answer {
+        _ if answer.starts_with(b"-WRONGTYPE") => Some(STREAM_GONE),
+        _ if !answer.starts_with(b"-NOGROUP") => None,
+        _ if is_stream_gone => Some(STREAM_GONE),
+        _ => Some(GROUP_GONE),
+    }
 }
 
 impl Inner {
@@ -51,8 +63,8 @@ impl Inner {
     /// Begins a try; false when it cannot be yet.
     fn try_group(&mut self, order: u64) -> bool {
         let Some(waiter) = self.waiting.commands.get(&order) else { return true };
-        let (id, command, is_first, end) =
-            (waiter.client, waiter.command, waiter.is_first, waiter.end);
+        let (id, command, database) = (waiter.client, waiter.command, waiter.database);
+        let (is_first, end) = (waiter.is_first, waiter.end);
         if let Some(end) = end {
             self.waiting.order.failed(order); // what it was to find is for the next one
             self.end_waiting(order, end);
@@ -81,12 +93,13 @@ impl Inner {
         if let Some(client) = self.client(id) {
             client.is_idle = false;
         }
-        let (commands, form) = (text, Form::One(command.shape));
+        let (mut commands, form) = (Vec::new(), Form::One(command.shape));
+        databases::write_within(&mut commands, database, |out| out.extend_from_slice(&text));
         self.run_effects(Request {
             client: id,
             shard,
             commands,
-            count: 1,
+            count: databases::count_within(database),
             form,
             is_single: true,
             waiter: Some(order),
@@ -101,10 +114,10 @@ impl Inner {
         self.stop_waiting(order);
     }
 
-    /// There may be more for others who wait for one of these keys as that one did.
-    pub(super) fn pass_on_group(&mut self, keys: &[Box<[u8]>], kind: Kind) {
-        for key in keys {
-            for order in self.waiting.order.fill(key, Some(kind), 1) {
+    /// There may be more for others who wait at one of these places as that one did.
+    pub(super) fn pass_on_group(&mut self, places: &[Box<[u8]>], kind: Kind) {
+        for place in places {
+            for order in self.waiting.order.fill(place, Some(kind), 1) {
                 self.note_group_try(order);
             }
         }

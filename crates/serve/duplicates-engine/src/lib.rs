@@ -19,12 +19,13 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
-//! | `expiry.rs` | keys expire at one place in the order of writes |
+//! | `expiry.rs`, `late.rs` | keys expire at one place in the order of writes, for the late too |
 //! | `scripts.rs`, `functions.rs` | scripts by their names; libraries, the same everywhere |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
+//! | `users.rs` | who a client is, and what it may do |
 //! | `answered_here.rs` | the same within `MULTI` |
 //! | `asking.rs` | questions about servers, not about keys: one duplicate is asked, or all |
 //! | `info.rs`, `config_command.rs`, `client_command.rs` | `INFO`, `CONFIG`, `CLIENT` |
@@ -32,6 +33,7 @@
 //! | `wait_command.rs` | `WAIT`: until so many duplicates have a write |
 //! | `cluster.rs` | what clients of Redis Cluster are answered otherwise |
 //! | `front.rs` | what the next ones share |
+//! | `databases.rs` | `SELECT`: which database a key is of |
 //! | `watch.rs` | `WATCH`: when keys were written last |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
 //! | `pause.rs` | `CLIENT PAUSE`: commands that are kept back |
@@ -62,6 +64,7 @@ mod cluster;
 mod config_command;
 mod connection_state;
 mod counts;
+mod databases;
 mod effects;
 mod expiry;
 mod flush;
@@ -71,6 +74,7 @@ mod gather;
 mod group_waits;
 mod info;
 mod judge;
+mod late;
 mod layout;
 mod local;
 mod manage;
@@ -90,6 +94,7 @@ mod state_pass;
 mod streams;
 mod strong;
 mod types;
+mod users;
 mod wait_command;
 mod waiting;
 mod watch;
@@ -100,6 +105,7 @@ pub mod world;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -128,6 +134,7 @@ use evenkeel_leadership::Leadership;
 use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_manager::{Manager, Sample};
+use evenkeel_redis_acl::Users;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::channels::Subscriptions;
@@ -136,6 +143,7 @@ use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogError};
 use expiry::Expiry;
 use gather::Gather;
+use late::WasLate;
 pub use moving::Move;
 use pause::Pause;
 use reading::Reads;
@@ -145,7 +153,8 @@ use streams::Streams;
 use strong::Strong;
 use types::Owed;
 pub use types::{ClientId, ParsedCommand};
-use types::{Form, Pop};
+use types::{Form, Late, Pop};
+use users::Permissions;
 use wait_command::Wait;
 use waiting::Waiting;
 
@@ -195,6 +204,9 @@ pub struct Inner {
     pub log: Log,
     /// Duplicates, by number.
     pub servers: Vec<Server>,
+    /// Who clients may be.
+    pub users: Arc<Users>,
+    permissions: Permissions,
     pub(crate) clients: Slab<Client>,
     pub(crate) calls: Slab<Call>,
     reads: Reads,
@@ -233,6 +245,10 @@ pub struct Inner {
     effects: Effects,
     scripts: Scripts,
     expiry: Expiry,
+    /// What is done again.
+    late: Vec<WasLate>,
+    /// The last database that may have keys.
+    pub database_last: u8,
 }
 
 /// One duplicate.
@@ -262,6 +278,8 @@ pub struct Server {
     pub(crate) is_unsure: bool,
     /// The version that it said to be.
     pub version: Option<String>,
+    /// How many databases it had when it was reached last.
+    pub databases: Option<u8>,
 }
 
 /// A server that is being filled from another.
@@ -300,6 +318,8 @@ pub(crate) struct Call {
     done_before: Option<IsLogged>,
     /// It removes a key that has expired: at some it is gone already, and their answers differ.
     removes_expired: bool,
+    /// A deadline was said again behind it.
+    late: Option<Box<Late>>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
     /// When it came, since the call was opened.
@@ -317,32 +337,30 @@ pub(crate) struct Call {
 impl Engine {
     /// One service with a log that was recovered and a layout that is in force.
     pub fn new(
-        config: DuplicatesConfig,
+        (config, users): (DuplicatesConfig, Arc<Users>),
         connectors: Vec<Connector>,
         clock: Clock,
         (log, history): (Log, History),
         layout: Layout,
         leadership: Option<Rc<Leadership>>,
     ) -> Rc<Self> {
-        let partitions: Vec<usize> = config
-            .partitions
-            .iter()
-            .enumerate()
-            .flat_map(|(partition, servers)| servers.iter().map(move |_| partition))
-            .collect();
+        let of_each = config.partitions.iter().enumerate();
+        let of_each = of_each.flat_map(|(of, servers)| servers.iter().map(move |_| of));
+        let partitions: Vec<usize> = of_each.collect();
         let mut members = Members::new(config.members, &partitions);
         while members.partitions() < config.partitions.len() {
             members.add_partition(); // closed
         }
         let checks = Checks::new(config.check_rate);
         let reads = Reads::new(&config, partitions.len(), history.last().epoch.0);
-        let strong = Strong::new(history.last().sequence);
         let mut inner = Inner {
             members,
             reads,
             silent: ServerSet::EMPTY,
             counts: Counts::new(partitions.len()),
             manager: None,
+            users,
+            permissions: Permissions::default(),
             config: Rc::new(config),
             connectors,
             clock,
@@ -351,6 +369,7 @@ impl Engine {
             layout,
             moving: None,
             changes: Changes::default(),
+            strong: Strong::new(history.last().sequence),
             history,
             log,
             servers: partitions.iter().map(|_| Server::default()).collect(),
@@ -366,7 +385,6 @@ impl Engine {
             scratch: Vec::new(),
             state_pass: None,
             streams: Streams::default(),
-            strong,
             checks,
             gathers: Slab::new(),
             scans: Scans::default(),
@@ -380,6 +398,8 @@ impl Engine {
             effects: Effects::default(),
             scripts: Scripts::default(),
             expiry: Expiry::default(),
+            late: Vec::new(),
+            database_last: 0,
         };
         inner.replan_reads();
         inner.start_manager();
@@ -476,6 +496,7 @@ impl Inner {
     /// The log first, then the duplicates.
     pub fn flush(&mut self) {
         self.exec_ready();
+        self.redo_late();
         self.try_again();
         if self.log.is_dirty()
             && let Err(error) = self.log.commit()

@@ -8,14 +8,13 @@ use super::access::unix_ms;
 use super::client_command::BAD_NAME;
 use super::clients::Transaction;
 use super::effects::Request;
-use super::types::{ClientId, Form, ParsedCommand, Write};
+use super::types::{ClientId, ErrorReply, Form, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{
     self, Class, Command, Local, Repeat, Rewrite, Wait as WaitsFor, integer,
 };
-use evenkeel_stores::resp::connections::is_same_secret;
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
-use evenkeel_stores::resp::{Protocol, encode, pause, rewrite, whole};
+use evenkeel_stores::resp::{Protocol, databases, encode, pause, rewrite, whole};
 
 const PING_ARITY: &str = "ERR wrong number of arguments for 'ping' command";
 const FLUSH_BESIDE_EFFECTS: &str = "ERR FLUSHALL and FLUSHDB are not taken in one transaction with \
@@ -40,7 +39,7 @@ impl Inner {
             local,
             Local::Auth | Local::Hello | Local::Quit | Local::Relayed | Local::Reset
         );
-        if !client.is_known && !is_greeting {
+        if !client.is_known() && !is_greeting {
             return self.refuse(id, "NOAUTH Authentication required.");
         }
         match local {
@@ -59,11 +58,7 @@ impl Inner {
                 }
             }
             Local::Reset => self.reset(id),
-            Local::Select => match integer(parsed.argument(1)) {
-                Some(0) => self.ok(id),
-                Some(_) => self.refuse(id, "ERR DB index is out of range"),
-                None => self.refuse(id, "ERR value is not an integer or out of range"),
-            },
+            Local::Select => self.select(id, parsed),
             Local::Acl => self.acl(id, parsed),
             Local::AskAll => self.ask_all(id, parsed),
             Local::AskOne => self.ask_one(id, parsed),
@@ -125,8 +120,9 @@ impl Inner {
         while index < parsed.len() {
             let option = parsed.argument(index);
             if option.eq_ignore_ascii_case(b"AUTH") && index + 2 < parsed.len() {
-                if !self.admit(id, parsed.argument(index + 1), parsed.argument(index + 2)) {
-                    return self.refuse(id, WRONG_PASSWORD);
+                let said = (parsed.argument(index + 1), parsed.argument(index + 2));
+                if !self.admit(id, said, "HELLO") {
+                    return;
                 }
                 index += 3;
             } else if option.eq_ignore_ascii_case(b"SETNAME") && index + 1 < parsed.len() {
@@ -138,7 +134,7 @@ impl Inner {
             }
         }
         let Some(client) = self.client(id) else { return };
-        if !client.is_known {
+        if !client.is_known() {
             return self.refuse(id, HELLO_FIRST);
         }
         // Before the answer: it is written as the protocol asked for has it.
@@ -155,76 +151,18 @@ impl Inner {
         self.reply_now(id, |out, protocol| greet(id, (&version, mode), protocol, out));
     }
 
-    /// `AUTH [user] password`
-    fn auth(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
-        if parsed.len() > 3 {
-            return self.refuse(id, "ERR syntax error");
-        }
-        if self.config.password.is_none() && parsed.len() == 2 {
-            return self.refuse(
-                id,
-                "ERR AUTH <password> called without any password configured for the default user. \
-                 Are you sure your configuration is correct?",
-            );
-        }
-        let user: &[u8] = if parsed.len() == 3 { parsed.argument(1) } else { b"default" };
-        match self.admit(id, user, parsed.argument(parsed.len() - 1)) {
-            true => self.ok(id),
-            false => self.refuse(id, WRONG_PASSWORD),
-        }
-    }
-
-    /// `ACL …`: there is one user, who may do everything that is taken here.
-    fn acl(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
-        let what = parsed.argument(1).to_ascii_lowercase();
-        let has_password = self.config.password.is_some();
-        match (what.as_slice(), parsed.len()) {
-            (b"whoami", 2) => self.reply_now(id, |out, _| encode::bulk(out, b"default")),
-            (b"users", 2) => self.reply_now(id, |out, _| encode::command(out, &[b"default"])),
-            (b"list", 2) => {
-                let password = if has_password { "" } else { "nopass " };
-                let line = format!("user default on {password}~* &* +@all");
-                self.reply_now(id, |out, _| encode::command(out, &[line.as_bytes()]));
-            }
-            (b"getuser", 3) if parsed.argument(2) == b"default" => {
-                self.reply_now(id, |out, protocol| default_user(has_password, protocol, out));
-            }
-            (b"getuser", 3) => self.reply_now(id, encode::null),
-            (b"deluser", 3..) if parsed.arguments().iter().skip(2).all(|it| it != b"default") => {
-                self.reply_now(id, |out, _| encode::integer(out, 0)); // there is no other user
-            }
-            (b"cat", 2 | 3) | (b"genpass", 2 | 3) | (b"help", 2) => self.ask_one(id, parsed),
-            (b"log", 2 | 3) => match parsed.arguments().is(2, "reset") {
-                true => self.ok(id),
-                false => self.reply_now(id, |out, _| encode::array(out, 0)),
-            },
-            _ => self.refuse(id, NO_USERS),
-        }
-    }
-
-    fn admit(&mut self, id: ClientId, user: &[u8], password: &[u8]) -> bool {
-        let is_right = match &self.config.password {
-            _ if user != b"default" => false,
-            None => true,
-            Some(expected) => is_same_secret(expected.as_bytes(), password),
-        };
-        if is_right && let Some(client) = self.client(id) {
-            client.is_known = true;
-        }
-        is_right
-    }
-
     fn reset(&mut self, id: ClientId) {
-        let (consistency, is_known) = (self.config.consistency, self.config.password.is_none());
+        let (consistency, nobody) = (self.config.consistency, self.users.nobody().cloned());
         self.unwatch(id);
         self.stop_listening(id);
         if let Some(client) = self.client(id) {
             client.transaction = None;
             client.protocol = Protocol::Resp2;
             client.name.clear();
+            client.database = 0;
             client.about.reset();
             client.consistency = consistency;
-            client.is_known = is_known;
+            client.user = nobody;
         }
         self.reply_now(id, |out, _| encode::simple(out, "RESET"));
     }
@@ -245,7 +183,9 @@ impl Inner {
             let text = "ERR MULTI calls can not be nested";
             return self.reply_now(id, |out, _| encode::error(out, text));
         }
-        client.transaction = Some(Transaction::default());
+        let database = client.database;
+        client.transaction =
+            Some(Transaction { home: database, database, ..Transaction::default() });
         self.ok(id);
     }
 
@@ -276,13 +216,15 @@ impl Inner {
         let draws = matches!(class, Class::Rewritten(Rewrite::Pop, _)) && self.is_redis();
         // Nothing waits there: a read of a group is done at once.
         let is_effect = draws || matches!(class, Class::Effects | Class::Waits(WaitsFor::Group));
+        let queued = self.client(id).and_then(|client| client.transaction.as_ref());
+        let database = queued.map_or(0, |transaction| transaction.database);
         let written = match class {
             Class::Rewritten(Rewrite::Pop, _) if draws => {
                 parsed.write(&mut text);
                 Ok(())
             }
             Class::Rewritten(rewritten, _) => {
-                let now_unix_ms = self.time_of(rewritten, parsed);
+                let now_unix_ms = self.time_of(database, rewritten, parsed);
                 rewrite::rewrite(rewritten, parsed.arguments(), now_unix_ms, &mut text)
             }
             _ => {
@@ -293,10 +235,10 @@ impl Inner {
         if let Err(refusal) = written {
             return self.refuse(id, refusal.0);
         }
-        let keys = commands::keys(command, parsed.arguments()).into_iter().flatten();
-        let keys: Vec<Box<[u8]>> = keys.map(|index| parsed.argument(index).into()).collect();
         let Some(client) = self.client(id) else { return };
         let Some(transaction) = &mut client.transaction else { return };
+        let keys = databases::places(transaction.database, command, parsed.arguments());
+        let keys: Vec<Box<[u8]>> = keys.into_iter().map(|place| Box::from(&*place)).collect();
         let first = *transaction.shard.get_or_insert(place.shard);
         let fits = self.map.partition(first) == place.partition;
         let Some(client) = self.client(id) else { return };
@@ -309,6 +251,9 @@ impl Inner {
         if is_effect && transaction.empties {
             return self.refuse(id, FLUSH_BESIDE_EFFECTS);
         }
+        transaction.turn();
+        transaction.reaches_elsewhere |=
+            databases::target_argument(command, parsed.arguments()).is_some();
         transaction.commands.extend_from_slice(&text);
         transaction.count += 1;
         transaction.shapes.push(commands::shape(command, parsed.arguments()));
@@ -318,8 +263,14 @@ impl Inner {
         self.reply_now(id, |out, _| encode::simple(out, "QUEUED"));
     }
 
-    /// `FLUSHALL` between MULTI and EXEC.
-    pub(super) fn queue_flush(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+    /// `FLUSHALL` or `FLUSHDB` between MULTI and EXEC.
+    pub(super) fn queue_flush(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) {
+        let is_one = self.empties_one(command);
         if let Some(lacks) = self.lacks(parsed.argument(0)) {
             return self.refuse(id, &lacks);
         }
@@ -331,7 +282,12 @@ impl Inner {
         if transaction.is_effect {
             return self.refuse(id, FLUSH_BESIDE_EFFECTS);
         }
-        whole::write_flush(parsed.arguments().get(1), &mut transaction.commands);
+        let how = parsed.arguments().get(1);
+        transaction.turn();
+        // It is of the database that was turned to.
+        whole::write_flush(is_one.then_some(0), how, &mut transaction.commands);
+        let database = is_one.then_some(transaction.database);
+        whole::write_flush(database, how, &mut transaction.flushes);
         transaction.count += 1;
         transaction.shapes.push(Shape::Plain);
         (transaction.writes, transaction.empties) = (true, true);
@@ -366,26 +322,25 @@ impl Inner {
             false => self.unwatch(id),
         };
         if is_broken {
-            self.unwatch(id);
+            self.end_in(id, transaction.home);
             return self.reply_now(id, encode::null_array);
         }
+        transaction.finish();
         let form = transaction.form();
         let published = std::mem::take(&mut transaction.published);
         if transaction.count == 0 {
             return self.exec_nothing(id, &published, &form);
         }
         // A shard may have moved since they came.
-        let place = self.locate_keys(transaction.keys.iter().map(AsRef::as_ref));
-        let shard = place.and_then(|place| Ok(place.map_or(Ok(0), Location::shard_to_write)?));
-        let shard = match shard {
+        let shard = match self.shard_of_exec(&transaction) {
             Ok(shard) => shard,
             Err(reply) => {
-                self.unwatch(id);
+                self.end_in(id, transaction.home);
                 return self.refuse(id, &reply.to_string());
             }
         };
         if transaction.empties && !published.is_empty() {
-            self.unwatch(id);
+            self.end_in(id, transaction.home);
             return self.refuse(id, PUBLISH_BESIDE_FLUSH);
         }
         if transaction.empties {
@@ -422,8 +377,22 @@ impl Inner {
                 is_single: false,
             },
         );
-        if let Some(call) = call {
-            self.publish_behind(call, published);
+        match call {
+            Some(call) => self.publish_behind(call, published),
+            None => self.end_in(id, transaction.home),
+        }
+    }
+
+    fn shard_of_exec(&self, transaction: &Transaction) -> Result<usize, ErrorReply> {
+        let keys = transaction.keys.iter().map(|place| databases::key(place));
+        Ok(self.locate_keys(keys)?.map_or(Ok(0), Location::shard_to_write)?)
+    }
+
+    /// A transaction is not done: its client is where it was.
+    fn end_in(&mut self, id: ClientId, database: u8) {
+        self.unwatch(id);
+        if let Some(client) = self.client(id) {
+            client.database = database;
         }
     }
 
@@ -484,15 +453,11 @@ impl Inner {
     }
 }
 
-const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already authenticated, \
     otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
     and select the RESP protocol version at the same time";
 const NO_MODULES: &str = "ERR modules belong to one server: load them in the configuration of each \
     duplicate";
-const NO_USERS: &str = "ERR there is one user, default: its password is in the configuration of \
-    the service, and users of the servers are theirs";
-
 /// The answer to HELLO.
 fn greet(id: ClientId, (version, mode): (&str, &str), protocol: Protocol, out: &mut Vec<u8>) {
     let number = if protocol == Protocol::Resp3 { 3 } else { 2 };
@@ -506,22 +471,5 @@ fn greet(id: ClientId, (version, mode): (&str, &str), protocol: Protocol, out: &
     for text in ["mode", mode, "role", "master", "modules"] {
         encode::bulk(out, text.as_bytes());
     }
-    encode::array(out, 0);
-}
-
-/// The answer to `ACL GETUSER default`, without what its password is.
-fn default_user(has_password: bool, protocol: Protocol, out: &mut Vec<u8>) {
-    encode::map(out, 6, protocol);
-    encode::bulk(out, b"flags");
-    let flags: &[&[u8]] = if has_password { &[b"on"] } else { &[b"on", b"nopass"] };
-    encode::set(out, flags.len(), protocol);
-    flags.iter().for_each(|flag| encode::bulk(out, flag));
-    encode::bulk(out, b"passwords");
-    encode::array(out, 0);
-    for (name, value) in [("commands", "+@all"), ("keys", "~*"), ("channels", "&*")] {
-        encode::bulk(out, name.as_bytes());
-        encode::bulk(out, value.as_bytes());
-    }
-    encode::bulk(out, b"selectors");
     encode::array(out, 0);
 }

@@ -8,13 +8,14 @@
 
 use evenkeel_ordered::{Copies, Hash, Moving, Phase, Position, Refused, Sequence, Treatment};
 
+use super::answers::has_failed;
 use super::bootstrap::{count_commands, restoring};
 use super::types::{Copy, CopyTarget, Form, Owed, Write};
 use super::{Call, Inner};
 use evenkeel_stores::resp::commands::Repeat;
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::resp::{databases, encode};
 use evenkeel_stores::store::keys::write_group;
 use evenkeel_wal::LogError;
 use xxhash_rust::xxh3::xxh3_128;
@@ -275,8 +276,12 @@ impl Inner {
         keys: &[&[u8]],
     ) -> Result<(), StreamError> {
         let mut commands = Vec::new();
-        let words: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(keys.iter().copied()).collect();
-        encode::command(&mut commands, &words);
+        for keys in keys.chunk_by(|one, next| databases::at(one).0 == databases::at(next).0) {
+            let database = databases::at(keys[0]).0;
+            let names = keys.iter().map(|place| databases::key(place));
+            let words: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(names).collect();
+            databases::write_within(&mut commands, database, |out| encode::command(out, &words));
+        }
         let hashes: Vec<Hash> = keys.iter().map(|key| xxh3_128(key)).collect();
         self.stream(partition, &ours(&commands, shard, Repeat::Idempotent, &hashes, keys), false)
     }
@@ -285,7 +290,7 @@ impl Inner {
     pub fn seen_in_move(&mut self, key: &[u8]) {
         let hash = xxh3_128(key);
         let Some(it) = &mut self.moving else { return };
-        if self.map.shard(slot(key)) == it.moving.shard()
+        if self.map.shard(slot(databases::key(key))) == it.moving.shard()
             && it.moving.seen(hash)
             && let Some(source) = it.source
         {
@@ -329,7 +334,7 @@ impl Inner {
         reply: &[u8],
     ) {
         self.members.answered(self.now, server, Some(write));
-        if is_key && matches!(reply.first(), Some(b'-' | b'!')) {
+        if is_key && has_failed(reply) {
             let reply = String::from_utf8_lossy(reply);
             self.break_move(&format!("the target does not take a key: {}", reply.trim_end()));
         }
@@ -366,9 +371,11 @@ fn ours<'w>(
     keys: &'w [Hash],
     key_names: &'w [&'w [u8]],
 ) -> Write<'w> {
+    let count = count_commands(commands);
+    let repeat = if count > 1 { Repeat::Once } else { repeat }; // together, or not at all
     Write {
         commands,
-        count: count_commands(commands),
+        count,
         shard,
         repeat,
         keys,

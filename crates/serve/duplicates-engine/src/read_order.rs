@@ -22,9 +22,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Inner;
 use super::types::{ClientId, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Whole};
+use evenkeel_stores::resp::databases;
 
 /// The reads of one client that may overtake its writes: where their answers go, and of which keys
-/// they are. Two keys with one hash make a write wait in vain, no more.
+/// they are. Two keys with one hash make a write wait in vain, no more; so do keys of one name in
+/// several databases.
 #[derive(Debug, Default)]
 pub(super) struct ReadOrder(VecDeque<(u64, u64)>);
 
@@ -110,7 +112,8 @@ impl Inner {
                 client.read_order.last(|slot| client.is_waiting(slot))
             }
             (Class::Local(Local::Exec), Some(transaction)) => {
-                transaction.keys.iter().filter_map(|key| last_of(key)).max()
+                let keys = transaction.keys.iter().map(|place| databases::key(place));
+                keys.filter_map(last_of).max()
             }
             (Class::Read, None) if !is_strong => None,
             (Class::Read | Class::Write(_) | Class::Rewritten(..) | Class::Waits(_), None) => {

@@ -42,9 +42,9 @@ use evenkeel_manager::Sample;
 use evenkeel_proxy::calls::replica_state;
 use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::commands::{self, Command};
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::reply::{self, Blame, Shape};
+use evenkeel_stores::resp::{databases, encode};
 
 /// A read is idempotent and asks no duplicate twice: only budget and duplicates bound its retries.
 const RETRIES_MAX: u8 = 6;
@@ -88,6 +88,7 @@ struct Read {
     key_hash: Option<u64>,
     shard: usize,
     partition: usize,
+    database: u8,
     /// The layout that it is of, where more than this shard counts.
     version: Option<u64>,
     /// Its client's later writes of the same keys wait for it.
@@ -298,19 +299,19 @@ impl Inner {
         command: &Command,
         parsed: ParsedCommand<'_>,
     ) {
-        let Location { shard, partition, .. } = location;
+        let (shard, partition) = (location.shard, location.partition);
+        let to = (eligible.connection, self.database_of(id));
         let key = self.reads.open.vacant_key();
         let request = Request::new(GroupId::new(partition), Replay::Always);
         let copies = if location.is_whole { 1 } else { self.config.read_copies };
-        let among = Some(eligible.from);
-        let request = Request { among, copies, ..request };
+        let request = Request { among: Some(eligible.from), copies, ..request };
         let mut call = self.reads.dispatcher.open(self.now, CallId(key as u64), request);
         let mut owed = 0;
         let due = loop {
             match self.next_step(&mut call) {
                 Step::Send(attempt) => {
                     owed += 1;
-                    self.send_read(attempt, eligible.connection, |out| parsed.write(out));
+                    self.send_read(attempt, to, |out| parsed.write(out));
                 }
                 Step::Wait { until } => break until.map(|deadline| deadline.at),
                 Step::Refused(_) => {
@@ -342,6 +343,7 @@ impl Inner {
             key_hash: only_key(consistency, &location, command, parsed),
             shard,
             partition,
+            database: to.1,
             version: location.version,
             holds_writes,
             opened: self.now,
@@ -379,14 +381,11 @@ impl Inner {
     fn send_read(
         &mut self,
         attempt: Attempt,
-        connection: ConnectionKind,
+        (connection, database): (ConnectionKind, u8),
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let server = attempt.replica().index();
-        let connection = self.servers[server].connection(connection);
-        write(&mut connection.pending);
-        connection.owe(Owed::Read { attempt });
-        self.members.sent(self.now, server, None);
+        self.ask_in((server, connection, database), Owed::Read { attempt }, write);
     }
 
     /// A duplicate has replied to a read.
@@ -433,7 +432,10 @@ impl Inner {
         }
         let read = &mut self.reads.open[key];
         read.place = Place::Unknown; // it is followed once
-        let (partition, command) = (read.partition, read.command().to_vec());
+        let (partition, mut command) = (read.partition, Vec::new());
+        databases::write_within(&mut command, read.database, |out| {
+            out.extend_from_slice(read.command());
+        });
         self.suspect_keys_of(partition, &command);
     }
 
@@ -541,10 +543,10 @@ impl Inner {
             match self.next_step(&mut call) {
                 Step::Send(attempt) => {
                     let read = &mut self.reads.open[key];
-                    let length = read.command().len();
+                    let (length, database) = (read.command().len(), read.database);
                     let text = std::mem::take(&mut read.text);
                     let write = |out: &mut Vec<u8>| out.extend_from_slice(&text[..length]);
-                    self.send_read(attempt, connection, write);
+                    self.send_read(attempt, (connection, database), write);
                     self.drop_probes();
                     let read = &mut self.reads.open[key];
                     (read.text, read.owed) = (text, read.owed + 1);

@@ -5,7 +5,7 @@ use evenkeel_ordered::{Epoch, Position, Rejoin, Sequence};
 use super::bootstrap::count_commands;
 use super::{Inner, Owed};
 use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS, Us};
-use evenkeel_stores::resp::functions;
+use evenkeel_stores::resp::{databases, functions};
 use evenkeel_stores::store::keys::{write_group, write_signed};
 use evenkeel_wal::{Record, RecordKind};
 
@@ -103,9 +103,10 @@ impl Inner {
         state.ordered.pending.extend_from_slice(record.command);
         for _ in 0..count {
             let owed = match record.kind {
-                RecordKind::State if count == 1 => {
-                    let is_libraries = record.command.starts_with(functions::RESTORE);
-                    Owed::Given { is_key: is_libraries || record.command.starts_with(RESTORE) }
+                RecordKind::State if count == 1 || databases::is_elsewhere(record.command) => {
+                    let command = databases::within(record.command);
+                    let is_libraries = command.starts_with(functions::RESTORE);
+                    Owed::Given { is_key: is_libraries || command.starts_with(RESTORE) }
                 }
                 _ => Owed::Replayed { write: None, before: 0, refusal: None },
             };
@@ -137,7 +138,8 @@ impl Inner {
             }
             RecordKind::State => {
                 connection.extend_from_slice(record.command);
-                Owed::Replayed { write: None, before: 0, refusal: None }
+                let before = count_commands(record.command).saturating_sub(1);
+                Owed::Replayed { write: None, before, refusal: None }
             }
         };
         let write = match owed {

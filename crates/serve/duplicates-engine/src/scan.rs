@@ -121,13 +121,12 @@ impl Inner {
         self.scans.last += 1;
         let number = self.scans.last;
         let mut parser = RequestParser::new(self.config.limits);
-        let connection = self.servers[server].connection(kind);
-        if let Ok(Some(_)) = parser.parse(&scan.text) {
-            let arguments = parser.arguments(&scan.text);
-            whole::write_scan(arguments, scan.at, own, &mut connection.pending);
-        }
-        connection.owe(Owed::Scan { number });
-        self.members.sent(self.now, server, None);
+        let database = self.database_of(scan.client); // which is held
+        self.ask_in((server, kind, database), Owed::Scan { number }, |out| {
+            if let Ok(Some(_)) = parser.parse(&scan.text) {
+                whole::write_scan(parser.arguments(&scan.text), scan.at, own, out);
+            }
+        });
         self.scans.open.insert(number, scan);
         self.schedule();
     }

@@ -23,7 +23,7 @@ impl Inner {
     ) -> Option<bool> {
         let plain = match command.name {
             "eval" | "eval_ro" => {
-                let is_known = self.client(id)?.is_known;
+                let is_known = self.client(id)?.is_known();
                 if is_known && commands::keys(command, parsed.arguments()).is_ok() {
                     self.scripts.remember(parsed.argument(1));
                 }
@@ -33,7 +33,7 @@ impl Inner {
             "evalsha_ro" => commands::lookup(b"eval_ro")?,
             _ => return None,
         };
-        let client = self.client(id).filter(|client| client.is_known)?;
+        let client = self.client(id).filter(|client| client.is_known())?;
         let in_transaction = client.transaction.is_some();
         let is_here = plain == command;
         let is_read = |text: &[u8]| plain.name == "eval" && scripts::is_read_only(text);

@@ -14,7 +14,7 @@ use super::Inner;
 use super::types::{ClientId, Form, Owed, ParsedCommand, Pop, Write};
 use evenkeel_stores::resp::commands::{Command, Repeat};
 use evenkeel_stores::resp::reply::{self, Shape};
-use evenkeel_stores::resp::{encode, rewrite};
+use evenkeel_stores::resp::{databases, encode, rewrite};
 
 /// How often is drawn for one command, before its client is told to try again.
 const DRAWS_MAX: u32 = 16;
@@ -57,7 +57,7 @@ impl Inner {
             return self.refuse(id, &text);
         }
         let (drawn, taken) = (Vec::new(), Vec::new());
-        let key = parsed.argument(1).into();
+        let key = databases::place(self.database_of(id), parsed.argument(1)).into();
         self.hold(id);
         self.draw(Box::new(Pop { client: id, shard, key, count, drawn, taken, draws: 0 }));
     }
@@ -82,17 +82,13 @@ impl Inner {
         // What is drawn is removed behind what was sent before: who owes least is soonest there.
         let least = eligible.from.iter().min_by_key(|&server| self.members.owed(server));
         let Some(server) = least else { return };
-        let connection = self.servers[server].connection(ConnectionKind::Ordered);
         let missing = pop.missing().to_string();
-        match pop.count {
-            None => encode::command(&mut connection.pending, &[b"SRANDMEMBER", &pop.key]),
-            Some(_) => {
-                let words: [&[u8]; 3] = [b"SRANDMEMBER", &pop.key, missing.as_bytes()];
-                encode::command(&mut connection.pending, &words);
-            }
-        }
-        connection.owe(Owed::Draw { pop });
-        self.members.sent(self.now, server, None);
+        let (database, key) = databases::at(&pop.key);
+        let words: [&[u8]; 3] = [b"SRANDMEMBER", key, missing.as_bytes()];
+        let mut question = Vec::new();
+        encode::command(&mut question, &words[..2 + usize::from(pop.count.is_some())]);
+        let place = (server, ConnectionKind::Ordered, database);
+        self.ask_in(place, Owed::Draw { pop }, |out| out.append(&mut question));
         self.schedule();
     }
 
@@ -113,7 +109,7 @@ impl Inner {
         pop.drawn.clear();
         let single = (reply.first() == Some(&b'$')).then_some(reply);
         for member in reply::elements(reply).chain(single) {
-            if rewrite::pop_answer(&pop.key, member, &mut commands) == 1 {
+            if rewrite::pop_answer(databases::key(&pop.key), member, &mut commands) == 1 {
                 pop.drawn.extend(reply::payload(member).map(Box::from));
             }
         }
@@ -123,11 +119,18 @@ impl Inner {
         if pop.drawn.is_empty() || (cannot && !pop.taken.is_empty()) {
             return self.end(&pop, &pop.answer());
         }
+        let mut count = u32::try_from(pop.drawn.len()).expect("there is a most");
+        let (database, _) = databases::at(&pop.key);
+        if database > 0 {
+            let plain = std::mem::take(&mut commands);
+            databases::write_group(&mut commands, database, &plain);
+            count += 2; // of which `popped` knows
+        }
         let written = self.write(
             pop.client,
             &Write {
                 commands: &commands,
-                count: u32::try_from(pop.drawn.len()).expect("there is a most"),
+                count,
                 shard: pop.shard,
                 repeat: Repeat::Once,
                 keys: &[xxh3_128(&pop.key)],
@@ -146,7 +149,9 @@ impl Inner {
     pub(super) fn popped(&mut self, mut pop: Box<Pop>, answer: &[u8]) {
         let drawn = std::mem::take(&mut pop.drawn);
         let count = drawn.len();
-        let removed = reply::elements(answer).map(|element| reply::integer(element) == Some(1));
+        let chosen = usize::from(databases::at(&pop.key).0 > 0);
+        let removed =
+            reply::elements(answer).skip(chosen).map(|element| reply::integer(element) == Some(1));
         let removed = drawn.into_iter().zip(removed).filter(|(_, was_there)| *was_there);
         let before = pop.taken.len();
         pop.taken.extend(removed.map(|(member, _)| member));

@@ -13,6 +13,7 @@ use evenkeel_ordered::{Copying, Hash, Sequence, Treatment};
 use super::Inner;
 use super::bootstrap::{as_given, restoring};
 use super::types::{Copy, CopyTarget, Write};
+use evenkeel_stores::resp::databases;
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_wal::RecordKind;
 
@@ -90,7 +91,7 @@ impl Inner {
         }
         let Some(held) = pass.copying.arrived(copy.hash) else { return };
         let source = pass.source;
-        let place = (self.map.shard(slot(&copy.key)) as u16, pass.partition as u16);
+        let place = (self.map.shard(slot(databases::key(&copy.key))) as u16, pass.partition as u16);
         let Sequence(last) = self.history.last().sequence;
         let command = restoring(&copy.key, dump, expires_ms);
         for command in std::iter::once(command.as_slice()).chain(held.iter().map(AsRef::as_ref)) {

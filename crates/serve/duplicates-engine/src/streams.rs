@@ -20,8 +20,8 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::Inner;
 use super::access::unix_ms;
 use super::types::{ClientId, LastIdQuestion, Owed, ParsedCommand};
-use evenkeel_stores::resp::commands::{self, Class, Command, Rewrite};
-use evenkeel_stores::resp::{encode, reply, rewrite};
+use evenkeel_stores::resp::commands::{Class, Command, Rewrite};
+use evenkeel_stores::resp::{databases, encode, reply, rewrite};
 
 /// Streams whose last id is remembered: a few MB. Beyond, all are asked again.
 const STREAMS_MAX: usize = 65_536;
@@ -106,8 +106,9 @@ impl Inner {
         {
             return false;
         }
-        let key = xxh3_128(parsed.argument(1));
-        let Some(client) = self.client(id).filter(|client| client.is_known) else { return false };
+        let database = self.database_of(id);
+        let key = xxh3_128(&databases::place(database, parsed.argument(1)));
+        let Some(client) = self.client(id).filter(|client| client.is_known()) else { return false };
         let session = client.session;
         // What cannot be asked cannot be written either, and the client is told by who writes.
         let Ok(shard) = self.shard_of(command, parsed) else { return false };
@@ -122,10 +123,10 @@ impl Inner {
         let Some(server) = least else { return false };
         self.hold(id);
         let question = LastIdQuestion { client: id, key, number: self.streams.ask(key) };
-        let connection = self.servers[server].connection(ConnectionKind::Ordered);
-        encode::command(&mut connection.pending, &[b"XINFO", b"STREAM", parsed.argument(1)]);
-        connection.owe(Owed::LastId { question: Box::new(question) });
-        self.members.sent(self.now, server, None);
+        let owed = Owed::LastId { question: Box::new(question) };
+        self.ask_in((server, ConnectionKind::Ordered, database), owed, |out| {
+            encode::command(out, &[b"XINFO", b"STREAM", parsed.argument(1)]);
+        });
         self.schedule();
         true
     }
@@ -149,26 +150,39 @@ impl Inner {
     }
 
     /// The time that a command is rewritten with.
-    pub(super) fn time_of(&mut self, rewritten: Rewrite, parsed: ParsedCommand<'_>) -> u64 {
+    pub(super) fn time_of(
+        &mut self,
+        database: u8,
+        rewritten: Rewrite,
+        parsed: ParsedCommand<'_>,
+    ) -> u64 {
         let now = unix_ms();
         match rewritten {
             Rewrite::StreamAdd if rewrite::wants_id(parsed.arguments()) => {
-                self.streams.next_ms(xxh3_128(parsed.argument(1)), now)
+                let place = databases::place(database, parsed.argument(1));
+                self.streams.next_ms(xxh3_128(&place), now)
             }
             _ => self.expiring_from(rewritten, now),
         }
     }
 
     /// A write was sent: what it may have changed of last ids is no longer known.
-    pub(super) fn forget_last_ids(&mut self, command: &Command, parsed: ParsedCommand<'_>) {
+    pub(super) fn forget_last_ids(
+        &mut self,
+        database: u8,
+        command: &Command,
+        parsed: ParsedCommand<'_>,
+    ) {
         let is_other = match command.name {
             "xadd" => !rewrite::wants_id(parsed.arguments()),
-            "xsetid" | "rename" | "renamenx" | "copy" | "restore" | "del" | "unlink" => true,
+            "xsetid" | "rename" | "renamenx" | "copy" | "move" | "restore" | "del" | "unlink" => {
+                true
+            }
             _ => false,
         };
         if is_other && !self.streams.last.is_empty() {
-            for index in commands::keys(command, parsed.arguments()).into_iter().flatten() {
-                self.streams.forget(xxh3_128(parsed.argument(index)));
+            for place in databases::places(database, command, parsed.arguments()) {
+                self.streams.forget(xxh3_128(&place));
             }
         }
     }

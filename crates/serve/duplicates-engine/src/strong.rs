@@ -9,6 +9,7 @@
 //! between question and answer.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use evenkeel_core::Instant;
 use evenkeel_ordered::{
@@ -33,6 +34,8 @@ pub(super) struct Strong {
     /// Instead of a lease in etcd.
     #[cfg(test)]
     pub(super) lease_until: Option<Instant>,
+    #[cfg(test)]
+    pub(super) lease_patience: Option<Duration>,
 }
 
 /// Whose a read is.
@@ -52,6 +55,8 @@ impl Strong {
             number: 0,
             #[cfg(test)]
             lease_until: None,
+            #[cfg(test)]
+            lease_patience: None,
         }
     }
 }
@@ -85,6 +90,15 @@ impl Inner {
             return self.now < until;
         }
         self.leadership.as_ref().is_none_or(|leadership| leadership.is_valid())
+    }
+
+    /// How long clients wait for this process to lead again; `None`: not at all.
+    pub(super) fn lease_patience(&self) -> Option<Duration> {
+        #[cfg(test)]
+        if self.strong.lease_until.is_some() {
+            return self.strong.lease_patience;
+        }
+        self.leadership.as_ref().and_then(|leadership| leadership.patience())
     }
 
     /// For clients.
@@ -133,6 +147,10 @@ impl Inner {
         }
         let leased = &mut self.strong.leased;
         commands::for_each(text, |known| {
+            // Keys of one name in several databases count as one: a read waits rather once more.
+            if known.is_some_and(|(command, _)| command.name == "select") {
+                return;
+            }
             let keys = known.and_then(|(command, arguments)| {
                 Some((commands::keys(command, arguments).ok()?, arguments))
             });

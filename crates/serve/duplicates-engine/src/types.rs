@@ -63,6 +63,8 @@ pub(super) struct Merged {
     pub(super) shapes: Box<[Shape]>,
     /// By place.
     pub(super) here: Vec<(usize, Vec<u8>)>,
+    /// Which of the duplicates' answers are no client's: of databases that were chosen.
+    pub(super) skipped: Box<[u32]>,
 }
 
 impl Merged {
@@ -72,7 +74,10 @@ impl Merged {
         if answer.first() != Some(&b'*') {
             return (answer.to_vec(), form); // an error, which stands for all
         }
-        let mut theirs = reply::elements(answer);
+        let mut skipped = self.skipped.iter().peekable();
+        let theirs = reply::elements(answer).zip(0_u32..);
+        let theirs = theirs.filter(|(_, at)| skipped.next_if_eq(&at).is_none());
+        let mut theirs = theirs.map(|(answer, _)| answer);
         let mut ours = self.here.iter().peekable();
         let mut out = Vec::with_capacity(answer.len());
         encode::array(&mut out, self.shapes.len());
@@ -204,6 +209,17 @@ pub(super) struct Write<'a> {
     pub(super) is_single: bool,
 }
 
+/// A write behind which a deadline was said again.
+#[derive(Debug)]
+pub(super) struct Late {
+    /// Its one command, whatever its database.
+    pub(super) commands: Vec<u8>,
+    pub(super) repeat: Repeat,
+    pub(super) shard: usize,
+    /// The place of its one key.
+    pub(super) place: Box<[u8]>,
+}
+
 /// An `SPOP` under way.
 #[derive(Debug)]
 pub(crate) struct Pop {
@@ -285,6 +301,8 @@ pub(crate) enum Owed {
     LastId { question: Box<LastIdQuestion> },
     /// What a command of the front waits for.
     Inquiry { inquiry: Box<Inquiry> },
+    /// A database was chosen; what comes behind would be of another one otherwise.
+    Chosen,
     /// The watermark was written.
     Mark { watermark: Sequence },
     /// A key for a server that is being filled.
@@ -397,6 +415,7 @@ mod tests {
         let merged = |here: &[(usize, &[u8])], shapes: usize| Merged {
             shapes: vec![Shape::Plain; shapes].into(),
             here: here.iter().map(|(place, answer)| (*place, answer.to_vec())).collect(),
+            skipped: Box::default(),
         };
         let both = merged(&[(0, b"+PONG\r\n"), (2, b"$1\r\na\r\n")], 4);
         let (answer, _) = both.with(b"*2\r\n:1\r\n*1\r\n:2\r\n");
@@ -407,5 +426,8 @@ mod tests {
         assert_eq!(answer, b"*1\r\n+PONG\r\n");
         let (answer, _) = merged(&[], 2).with(b"*1\r\n:1\r\n");
         assert_eq!(answer, b"*2\r\n:1\r\n_\r\n", "whoever lies about the number");
+        let chosen = Merged { skipped: [0, 2, 3].into(), ..merged(&[(1, b"+OK\r\n")], 3) };
+        let (answer, _) = chosen.with(b"*5\r\n+OK\r\n:1\r\n+OK\r\n+OK\r\n:2\r\n");
+        assert_eq!(answer, b"*3\r\n:1\r\n+OK\r\n:2\r\n", "of chosen databases nothing is told");
     }
 }

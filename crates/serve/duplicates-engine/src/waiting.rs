@@ -12,6 +12,7 @@
 //! Nothing is sent within [`Inner::settle`], which may not be entered twice: what is to be tried
 //! again is noted, and sent before the next flush.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use evenkeel_core::Instant;
@@ -19,12 +20,13 @@ use evenkeel_ordered::{ConnectionKind, Consistency, Waiters, Wanted};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;
-use super::group_waits::{GROUP_GONE, Kind, kind_of};
+use super::group_waits::{Kind, kind_of, why_gone};
 use super::types::{Asked, ClientId, ErrorReply, Form, Inquiry, Owed, ParsedCommand, Write};
-use evenkeel_stores::resp::commands::{self, Command, Repeat, Wait};
-use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::commands::{Command, Repeat, Wait};
 use evenkeel_stores::resp::reply::{elements, payload};
-use evenkeel_stores::resp::waiting::{self, Try, fills, is_move};
+use evenkeel_stores::resp::request::Arguments;
+use evenkeel_stores::resp::waiting::{self, Try, fills, is_move, leaves_no_stream};
+use evenkeel_stores::resp::{databases, encode};
 
 /// Bytes of all commands that wait.
 const BYTES_MAX: usize = 64 << 20;
@@ -56,11 +58,15 @@ pub(super) struct Waiter {
     pub(super) client: ClientId,
     pub(super) command: &'static Command,
     kind: Kind,
+    /// Of which its keys are.
+    pub(super) database: u8,
     /// What it says; ids `$` of `XREAD` become ids.
     pub(super) text: Vec<u8>,
     /// Last ids that are asked for.
     asked: usize,
     pub(super) is_first: bool,
+    /// By the last write of a key that it waits for, if its group is gone.
+    pub(super) is_stream_gone: bool,
     /// What it is told once nothing was found.
     pub(super) end: Option<End>,
 }
@@ -73,6 +79,29 @@ pub(super) enum End {
     Gone,
 }
 
+impl Waiter {
+    /// The places of its keys.
+    pub(super) fn places(&self) -> Vec<Box<[u8]>> {
+        let keys = waiting::attempt(self.command, &self.text, None).keys;
+        keys.iter().map(|key| Box::from(&*databases::place(self.database, key))).collect()
+    }
+}
+
+/// The places that a write may fill, as [`fills`] has keys; what goes to another database may be
+/// anything.
+fn filled<'a>(
+    database: u8,
+    command: &Command,
+    arguments: Arguments<'a>,
+) -> Vec<(Cow<'a, [u8]>, Option<Wait>, usize)> {
+    if databases::target_argument(command, arguments).is_some() {
+        let places = databases::places(database, command, arguments).into_iter();
+        return places.map(|place| (place, None, usize::MAX)).collect();
+    }
+    let filled = fills(command, arguments).into_iter();
+    filled.map(|(key, wait, most)| (databases::place(database, key), wait, most)).collect()
+}
+
 impl Waiting {
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.order.deadline()
@@ -81,6 +110,43 @@ impl Waiting {
     /// Clients that wait, of whom nothing is under way.
     pub(super) const fn idle(&self) -> usize {
         self.order.idle()
+    }
+
+    /// A write was sent that may fill a key, with what and for how many: who is tried now.
+    fn fill(
+        &mut self,
+        key: &[u8],
+        (wait, most): (Option<Wait>, usize),
+        is_stream_gone: bool,
+    ) -> Vec<u64> {
+        for order in self.order.of(key) {
+            if let Some(waiter) = self.commands.get_mut(&order) {
+                waiter.is_stream_gone = is_stream_gone;
+            }
+        }
+        let mut found = self.order.fill(key, wait.map(|wait| (wait, 0)), most);
+        // It may be no stream any more, whatever it is filled with. One of each group is tried, and
+        // then the next.
+        let groups = self.order.kinds(key).into_iter();
+        for kind in groups.filter(|kind| wait.is_some() && kind.0 == Wait::Group) {
+            found.extend(self.order.fill(key, Some(kind), 1));
+        }
+        found
+    }
+
+    /// All keys (of one database) are gone: who waits in a group and is to be tried, with the key.
+    fn lose_groups(&mut self, database: Option<u8>) -> Vec<(u64, Vec<u8>)> {
+        let mut tried = Vec::new();
+        let waiters = self.commands.values_mut().filter(|it| it.kind.0 == Wait::Group);
+        for waiter in waiters.filter(|it| database.is_none_or(|of| of == it.database)) {
+            waiter.is_stream_gone = true;
+            for place in waiter.places() {
+                let found = self.order.fill(&place, Some(waiter.kind), 1);
+                let key = databases::key(&place);
+                tried.extend(found.into_iter().map(|it| (it, key.to_vec())));
+            }
+        }
+        tried
     }
 }
 
@@ -101,7 +167,10 @@ impl Inner {
             return self.refuse(id, &reply.to_string());
         }
         self.try_again();
-        let keys = waiting::waited_for(command, arguments);
+        let database = self.database_of(id);
+        let keys = waiting::waited_for(command, arguments).into_iter();
+        let keys: Vec<Box<[u8]>> =
+            keys.map(|key| Box::from(&*databases::place(database, &key))).collect();
         let mut text = Vec::new();
         arguments.write(&mut text);
         let waiting = &mut self.waiting;
@@ -118,7 +187,17 @@ impl Inner {
         let wanted = Wanted { kind, takes, keys, due };
         let (order, is_tried) = waiting.order.join(wanted, !last_ids.is_empty());
         let (client, asked, end) = (id, last_ids.len(), None);
-        let waiter = Waiter { client, command, kind, text, asked, is_first, end };
+        let waiter = Waiter {
+            client,
+            command,
+            kind,
+            database,
+            text,
+            asked,
+            is_first,
+            is_stream_gone: false,
+            end,
+        };
         waiting.commands.insert(order, waiter);
         due.into_iter().for_each(|due| self.reads.arm(due));
         if let Some(client) = self.client(id) {
@@ -126,7 +205,8 @@ impl Inner {
         }
         self.hold(id);
         for (key, at) in last_ids {
-            let (key, asked) = (arguments.at(key).into(), Asked::LastId(at));
+            let key = databases::place(database, arguments.at(key)).into();
+            let asked = Asked::LastId(at);
             self.inquire(Box::new(Inquiry { client: id, number: order, key, asked }));
         }
         if is_tried && asked == 0 {
@@ -144,6 +224,7 @@ impl Inner {
         }
         waiter.is_first &= key.is_none();
         let (id, (wait, _), command) = (waiter.client, waiter.kind, waiter.command);
+        let database = waiter.database;
         if wait == Wait::Group {
             if let Some(client) = self.client(id) {
                 client.is_idle = true; // until it is begun
@@ -165,14 +246,17 @@ impl Inner {
             client.is_idle = false;
         }
         let call = if is_read {
-            self.read_for(id, (command, shard), &text)
+            self.read_for(id, (command, shard, database), &text)
         } else {
             let names = if self.needs_keys(shard) { &*names } else { &[] };
-            let keys: Vec<u128> = names.iter().map(|key| xxh3_128(key)).collect();
-            let key_names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+            let places: Vec<_> = names.iter().map(|key| databases::place(database, key)).collect();
+            let keys: Vec<u128> = places.iter().map(|place| xxh3_128(place)).collect();
+            let key_names: Vec<&[u8]> = places.iter().map(AsRef::as_ref).collect();
             let (repeat, form) = (Repeat::Once, Form::One(command.shape));
-            let (keys, key_names, commands) = (&*keys, &*key_names, &*text);
-            let (is_single, count) = (true, 1);
+            let mut commands = Vec::new();
+            databases::write_within(&mut commands, database, |out| out.extend_from_slice(&text));
+            let (keys, key_names, commands) = (&*keys, &*key_names, &*commands);
+            let (is_single, count) = (true, databases::count_within(database));
             self.waiting.is_trying = true;
             let write = Write { commands, count, shard, repeat, keys, key_names, form, is_single };
             let call = self.write(id, &write);
@@ -206,7 +290,7 @@ impl Inner {
     fn read_for(
         &mut self,
         id: ClientId,
-        (command, shard): (&Command, usize),
+        (command, shard, database): (&Command, usize, u8),
         text: &[u8],
     ) -> Option<usize> {
         if !self.leads() {
@@ -226,12 +310,10 @@ impl Inner {
         let call = self.open(id, (shard, partition), None, to, Form::One(command.shape));
         let opened = &mut self.calls[call];
         (opened.level, opened.needs_leadership) = (eligible.needs, true);
-        opened.text = text.to_vec();
+        databases::write_within(&mut opened.text, database, |out| out.extend_from_slice(text));
         for server in to.iter() {
-            let connection = self.servers[server].connection(ConnectionKind::Ordered);
-            connection.pending.extend_from_slice(text);
-            connection.owe(Owed::Access { call });
-            self.members.sent(self.now, server, None);
+            let place = (server, ConnectionKind::Ordered, database);
+            self.ask_in(place, Owed::Access { call }, |out| out.extend_from_slice(text));
         }
         self.schedule();
         Some(call)
@@ -242,20 +324,20 @@ impl Inner {
         if self.waiting.order.is_empty() || self.waiting.is_trying {
             return;
         }
-        let order = &mut self.waiting.order;
         let mut tried = Vec::new();
-        commands::for_each(commands, |known| {
-            let Some((command, arguments)) = known else { return };
-            for (key, wait, most) in fills(command, arguments) {
-                if order.is_waited_for(key) {
-                    let kind = wait.map(|wait| (wait, 0));
-                    let mut found = order.fill(key, kind, most);
-                    if let Some(Wait::Stream | Wait::Group) = wait {
-                        let groups = order.kinds(key).into_iter();
-                        for kind in groups.filter(|kind| kind.0 == Wait::Group) {
-                            found.extend(order.fill(key, Some(kind), 1));
-                        }
-                    }
+        databases::for_each(commands, |known| {
+            let Some((database, command, arguments)) = known else { return };
+            match command.name {
+                "flushall" => tried.extend(self.waiting.lose_groups(None)),
+                "flushdb" => tried.extend(self.waiting.lose_groups(Some(database))),
+                _ => {}
+            }
+            for (place, wait, most) in filled(database, command, arguments) {
+                if self.waiting.order.is_waited_for(&place) {
+                    let (at, key) = databases::at(&place);
+                    // What comes from another database may be a stream.
+                    let is_gone = at == database && leaves_no_stream(command, arguments, key);
+                    let found = self.waiting.fill(&place, (wait, most), is_gone);
                     tried.extend(found.into_iter().map(|it| (it, key.to_vec())));
                 }
             }
@@ -277,14 +359,20 @@ impl Inner {
     ) {
         let Some(waiter) = self.waiting.commands.get_mut(&order) else { return };
         let moves = is_move(waiter.command);
-        // Another type is there by now: at Redis nobody is served with that.
-        let is_other = !waiter.is_first && !moves && answer.starts_with(b"-WRONGTYPE");
+        let kind = waiter.kind;
+        // The stream may be gone between its first try and when it came.
+        let has_waited = !waiter.is_first || waiter.is_stream_gone;
+        let gone = (kind.0 == Wait::Group && has_waited)
+            .then(|| why_gone(answer, waiter.is_stream_gone))
+            .flatten();
+        // Another type is there by now: at Redis nobody else is served with that.
+        let is_served = waiter.is_first || moves || gone.is_some();
+        let is_other = !is_served && answer.starts_with(b"-WRONGTYPE");
         // One that fails at once took nothing from anybody.
         let passes_on = moves && !(waiter.is_first && answer.starts_with(b"-"));
-        let kind = waiter.kind;
-        let is_gone = kind.0 == Wait::Group && !waiter.is_first && answer.starts_with(b"-NOGROUP");
+        let database = waiter.database;
         let waited_for = match kind.0 {
-            Wait::Group => waiting::attempt(waiter.command, &waiter.text, None).keys,
+            Wait::Group => waiter.places(),
             _ => Vec::new(),
         };
         waiter.is_first = false;
@@ -292,13 +380,11 @@ impl Inner {
             if passes_on {
                 // What could not be moved is for the next one.
                 let moved = waiting::moved(&waiter.text, answer.starts_with(b"-"));
-                self.waiting.filled.extend(moved);
+                let place = moved.map(|key| Box::from(&*databases::place(database, &key)));
+                self.waiting.filled.extend(place);
                 self.schedule();
             }
-            let answer = match is_gone {
-                true => GROUP_GONE,
-                false => answer,
-            };
+            let answer = gone.unwrap_or(answer);
             self.waiting.order.found(order);
             self.stop_waiting(order);
             if kind.0 == Wait::Group {
@@ -361,12 +447,13 @@ impl Inner {
             return;
         }
         for key in std::mem::take(&mut self.waiting.filled) {
-            if self.effects.is_ahead(self.partition_of(&key)) || self.pause.keeps_writes() {
+            let own = databases::key(&key);
+            if self.effects.is_ahead(self.partition_of(own)) || self.pause.keeps_writes() {
                 self.waiting.filled.push(key); // until that is done
                 continue;
             }
             for order in self.waiting.order.fill(&key, Some((Wait::List, 0)), 1) {
-                self.attempt(order, Some(&key));
+                self.attempt(order, Some(own));
             }
         }
         let mut from = 0;
@@ -437,7 +524,7 @@ impl Inner {
         if !self.waiting.groups.is_empty() {
             self.schedule();
         }
-        if self.waiting.order.is_empty() || self.leads() {
+        if self.waiting.order.is_empty() || self.leads() || self.awaits_lease() {
             return;
         }
         let why = self.why_deposed();

@@ -18,8 +18,8 @@ use super::Inner;
 use super::access::unix_ms;
 use super::types::{Asked, ClientId, Form, Inquiry, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command};
-use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{Shape, integer};
+use evenkeel_stores::resp::{databases, encode};
 use evenkeel_stores::store::keys::RESERVED;
 
 /// Keys that one client may watch.
@@ -39,10 +39,10 @@ pub(super) struct Watching {
 
 #[cold]
 fn note_keys(watches: &mut Watches, commands: &[u8]) {
-    commands::for_each(commands, |known| {
-        let keys = known.and_then(|(command, arguments)| {
-            let keys = commands::keys(command, arguments).ok()?;
-            Some(keys.map(|index| xxh3_64(arguments.at(index))).collect::<Vec<u64>>())
+    databases::for_each(commands, |known| {
+        let keys = known.map(|(database, command, arguments)| {
+            let places = databases::places(database, command, arguments);
+            places.iter().map(|place| xxh3_64(place)).collect::<Vec<u64>>()
         });
         // What names no key may change any.
         watches.note(keys.as_deref().filter(|keys| !keys.is_empty()));
@@ -88,10 +88,13 @@ impl Inner {
             Box::new(Watching { watched: self.watches.begin(), asked, number })
         });
         (watching.number, watching.asked) = (number, asked);
-        keys.iter().for_each(|key| self.watches.watch(&mut watching.watched, xxh3_64(key)));
+        let database = client.database;
+        let places = keys.iter().map(|key| databases::place(database, key));
+        let places: Vec<Box<[u8]>> = places.map(|place| Box::from(&*place)).collect();
+        places.iter().for_each(|it| self.watches.watch(&mut watching.watched, xxh3_64(it)));
         self.hold(id);
-        for key in keys {
-            let (key, asked) = (key.into(), Asked::Deadline);
+        for key in places {
+            let asked = Asked::Deadline;
             self.inquire(Box::new(Inquiry { client: id, number, key, asked }));
         }
     }
@@ -186,6 +189,9 @@ mod tests {
         assert!(is_broken("d", &[&["ZUNIONSTORE", "d", "1", "s"]]));
         assert!(is_broken("b", &[&["SET", "a", "1"], &["INCR", "b"]]));
         assert!(is_broken("a", &[&["FLUSHALL"]]), "it may be any key");
+        assert!(!is_broken("a", &[&["SELECT", "1"], &["SET", "a", "1"], &["SELECT", "0"]]));
+        assert!(is_broken("a", &[&["SELECT", "1"], &["MOVE", "a", "0"], &["SELECT", "0"]]));
+        assert!(is_broken("a", &[&["SELECT", "1"], &["SELECT", "0"], &["SET", "a", "1"]]));
         assert!(is_broken("a", &[&["SET", "b", "1"], &["UNHEARD", "of"]]));
     }
 }

@@ -52,6 +52,7 @@ fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
         advertise: None,
         sentinel: None,
         cluster: None,
+        group: Default::default(),
         relay_tls: None,
         partitions: vec![(0..servers).map(target).collect()],
         shards: 4,
@@ -65,7 +66,7 @@ fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
         map: MapPlace::File(directory.join("layout")),
         spares: Vec::new(),
         log: LogSettings::default(),
-        password: None,
+        access: Default::default(),
         limits: Limits::default(),
         clients_max: 10,
         drain: Duration::from_secs(10),
@@ -88,10 +89,11 @@ impl World {
         let (log, _) = Log::open(&config.log_directory, config.log.clone()).unwrap();
         let connectors =
             config.targets().map(Target::open).collect::<Result<Vec<Connector>, _>>().unwrap();
+        let users = config.access.load().unwrap().into();
         let layout = Layout::configured(config.shards, &config.places()).unwrap();
         let begins = Position { epoch: Epoch(1), sequence: Sequence(0) };
         let begun = (log, History::from_watermark(begins));
-        let engine = Engine::new(config, connectors, Clock::start(), begun, layout, None);
+        let engine = Engine::new((config, users), connectors, Clock::start(), begun, layout, None);
         let holds = vec![BTreeMap::new(); servers];
         let sent = (0..servers).map(|_| Default::default()).collect();
         let mut world = Self { engine, directory, holds, sent, all: BTreeMap::new() };
@@ -158,6 +160,7 @@ impl World {
     pub(super) fn heard(&self, id: ClientId) -> String {
         let mut inner = self.engine.borrow();
         inner.exec_ready(); // as at the end of a turn
+        inner.redo_late();
         inner.try_groups();
         let out = inner.client(id).map(|client| std::mem::take(&mut client.out));
         String::from_utf8(out.unwrap_or_default()).unwrap()
@@ -167,6 +170,7 @@ impl World {
     pub(super) fn fetch(&mut self) {
         let mut inner = self.engine.borrow();
         inner.exec_ready(); // as at the end of a turn
+        inner.redo_late();
         inner.try_groups();
         for (server, sent) in self.sent.iter_mut().enumerate() {
             for (kind, sent) in CONNECTIONS.into_iter().zip(sent) {

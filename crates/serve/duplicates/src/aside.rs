@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::config::Connector;
 use evenkeel_duplicates_engine::{Aside, BUSY_WITHIN, Engine};
-use evenkeel_store_link::connect::reach;
+use evenkeel_store_link::connect::{hello, reach};
 
 /// Asks what is to be asked, for the life of the service.
 pub(super) async fn keep(engine: Rc<Engine>) {
@@ -44,12 +44,7 @@ async fn answer(connector: &Connector, words: &[Vec<u8>]) -> io::Result<Vec<u8>>
     let mut link = reach(connector).await?;
     link.wait_for(BUSY_WITHIN);
     // What a busy one takes: CLIENT SETNAME is not.
-    let hello = match connector.password() {
-        Some(password) => {
-            link.ask(&[b"HELLO", b"3", b"AUTH", b"default", password.as_bytes()]).await?
-        }
-        None => link.ask(&[b"HELLO", b"3"]).await?,
-    };
+    let hello = link.ask(&hello(connector)).await?;
     if hello.first() == Some(&b'-') {
         return Ok(hello);
     }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -48,7 +49,8 @@ impl Control {
 }
 
 /// Answers for as long as the service runs.
-pub(super) async fn answer(engine: Rc<Engine>, mut changes: UnboundedReceiver<Asked>) {
+pub(super) async fn answer(engine: Rc<Engine>, changes: Rc<Mutex<UnboundedReceiver<Asked>>>) {
+    let mut changes = changes.lock().await;
     while let Some(Asked { change, answer }) = changes.recv().await {
         let answered = {
             let mut inner = engine.borrow();

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::config::DuplicatesConfig;
 use evenkeel_duplicates_engine::{ClientId, Engine, ParsedCommand};
 use evenkeel_leadership::Door;
+use evenkeel_redis_acl::Users;
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, ListenerFilters, Order, Peer, Phase, ServeConnection, Stream,
     poll_leave,
@@ -36,12 +37,16 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What clients are allowed. Without a password nothing need come from a new one, as with Redis.
-pub(super) fn accept_config(config: &DuplicatesConfig, tls: Option<ServerTls>) -> AcceptConfig {
+pub(super) fn accept_config(
+    config: &DuplicatesConfig,
+    users: &Users,
+    tls: Option<ServerTls>,
+) -> AcceptConfig {
     let idle = config.idle_max.unwrap_or(Duration::MAX);
     AcceptConfig {
         connections_max: config.clients_max,
         handshake: PATIENCE,
-        first: config.password.as_ref().map_or(idle, |_| PATIENCE),
+        first: if users.nobody().is_none() { PATIENCE } else { idle },
         idle,
         write: PATIENCE,
         age: Duration::MAX,
@@ -51,9 +56,13 @@ pub(super) fn accept_config(config: &DuplicatesConfig, tls: Option<ServerTls>) -
 }
 
 /// What those are allowed who ask who leads.
-pub(super) fn sentinel_config(config: &DuplicatesConfig, tls: Option<ServerTls>) -> AcceptConfig {
+pub(super) fn sentinel_config(
+    config: &DuplicatesConfig,
+    users: &Users,
+    tls: Option<ServerTls>,
+) -> AcceptConfig {
     const CLIENTS_MAX: usize = 1_000;
-    let own = accept_config(config, tls);
+    let own = accept_config(config, users, tls);
     AcceptConfig { connections_max: CLIENTS_MAX.min(config.clients_max), first: PATIENCE, ..own }
 }
 
@@ -117,9 +126,10 @@ enum Intake {
 impl Session {
     fn new(engine: &Rc<Engine>, buffers: &'static BufferBudget, link: Rc<Link>) -> Self {
         let mut inner = engine.borrow();
-        let limits = match inner.config.password {
-            Some(_) => Limits::unauthenticated(),
-            None => inner.config.limits,
+        let is_limited = inner.users.nobody().is_none();
+        let limits = match is_limited {
+            true => Limits::unauthenticated(),
+            false => inner.config.limits,
         };
         Self {
             engine: Rc::clone(engine),
@@ -129,7 +139,7 @@ impl Session {
             out: Vec::new(),
             written: 0,
             is_closed: false,
-            is_limited: inner.config.password.is_some(),
+            is_limited,
             is_heard: false,
             is_flushed: true,
             intake: Intake::Open,

@@ -26,7 +26,7 @@
 //!
 //! | room | what it is |
 //! |---|---|
-//! | [`Service`] | from its start to its end; `takeover.rs` says what it begins with |
+//! | [`Service`] | from its start to its end; `turns.rs` waits and leads, `takeover.rs` says what it begins with |
 //! | [`evenkeel_duplicates_config`] | `[duplicates.NAME]`: read and checked; what is asked to be changed |
 //! | `frontend`, [`client`] | clients: on sockets, and in this process |
 //! | [`evenkeel_duplicates_engine`] | sessions, calls and connections; nothing in it waits |
@@ -34,6 +34,7 @@
 //! | `member`, `members`, `connection` | a duplicate: filled, sent to |
 //! | `aside` | duplicates are asked past a script that runs |
 //! | `nodes` | the processes of a service, and the doors of this one |
+//! | `groups` | one of several groups of partitions, turn after turn |
 //! | `follow` | what a duplicate has done, by its replication stream |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
 //! | `control`, `mover` | changes of which partition holds what |
@@ -51,6 +52,7 @@ mod connection;
 mod control;
 mod follow;
 mod frontend;
+mod groups;
 mod member;
 mod members;
 pub mod metrics;
@@ -58,6 +60,7 @@ mod mover;
 mod nodes;
 mod service;
 mod takeover;
+mod turns;
 
 pub use control::Control;
 pub use evenkeel_duplicates_config::{

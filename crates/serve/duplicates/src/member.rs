@@ -13,11 +13,12 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::config::Connector;
 use super::connection;
 use evenkeel_duplicates_engine::{Bootstrap, Engine, Inner};
+use evenkeel_store_link::all_keys::AllKeys;
 use evenkeel_store_link::connect::{Link, connect, reach};
-use evenkeel_store_link::fencing::{self, FencingError};
+use evenkeel_store_link::fencing::{self, FencingError, Look};
 use evenkeel_store_link::redis_check;
-use evenkeel_stores::resp::reply::{elements, payload};
-use evenkeel_stores::store::keys::{FUNCTIONS, RESERVED, WATERMARK};
+use evenkeel_stores::resp::databases;
+use evenkeel_stores::store::keys::{FUNCTIONS, WATERMARK};
 use evenkeel_wal::{Reader, Record};
 
 /// Answers owed by a duplicate that replays, at most: enough to keep it busy.
@@ -28,8 +29,6 @@ const KEYS_ON_THEIR_WAY_MAX: usize = 512;
 const DRAINED_EVERY: Duration = Duration::from_millis(1);
 /// Bytes that may wait at a target or be held for it before more keys are asked for.
 pub(super) const FILLING_BYTES_MAX: usize = 16 << 20;
-/// Keys the source is asked to enumerate at once.
-pub(super) const SCAN_COUNT: &[u8] = b"500";
 /// When Redis says that it is busy with a script (`busy-reply-threshold`).
 const BUSY_AFTER: Duration = Duration::from_secs(5);
 const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
@@ -104,18 +103,18 @@ pub(super) async fn probe(engine: Rc<Engine>, server: usize) -> io::Result<()> {
 /// What it does for all others is a script most of the time, and of a script it says `BUSY` after
 /// five seconds: until that ends, or takes longer than it may, it is not dead.
 async fn ping(engine: &Engine, server: usize, connection: u64, link: &mut Link) -> bool {
-    let (pause, password) = {
+    let (pause, login) = {
         let inner = engine.look();
         match inner.executes(server) {
             true => link.wait_for(BUSY_AFTER + inner.config.members.silence_max),
             false => link.wait_long(),
         }
-        let password = inner.connectors[server].password().map(ToOwned::to_owned);
-        (inner.config.members.silence_max, password)
+        let login = inner.connectors[server].login().cloned();
+        (inner.config.members.silence_max, login)
     };
     // Who is not known is told nothing else.
-    let mut question = match &password {
-        Some(password) => vec![&b"AUTH"[..], password.as_bytes()],
+    let mut question = match &login {
+        Some(login) => vec![&b"AUTH"[..], login.user.as_bytes(), login.password.as_bytes()],
         None => vec![&b"PING"[..]],
     };
     loop {
@@ -147,19 +146,12 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError>
     let label = us.label();
     let mut ordered = connect(&connector, &label).await?;
     let free = connect(&connector, &label).await?;
-    engine.borrow().servers[server].version = redis_check::version(&connector, &ordered);
-    if let Some(unsure) = redis_check::check(&connector, &mut ordered).await? {
-        engine.borrow().is_unsure(server, &unsure);
-    }
+    check(engine, server, &connector, &mut ordered).await?;
     // What a connection before this one had sent may still be on its way to being applied: only
     // when it has ended is it known how far the server came.
     fencing::fence(&mut ordered, &us, &connector).await?;
     let looked = fencing::look(&mut ordered, &us.name).await?;
-    let rejoin = {
-        let mut inner = engine.borrow();
-        inner.servers[server].holds_data = Some(looked.holds_data);
-        inner.needed(server, looked)?
-    };
+    let rejoin = needed(engine, server, looked)?;
     if matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
         ordered.wait_long();
         fencing::empty(&mut ordered, &us, &connector).await?;
@@ -203,6 +195,44 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError>
         }
     }
     Ok(())
+}
+
+/// Whether it can be a duplicate, and what it has for that.
+async fn check(
+    engine: &Engine,
+    server: usize,
+    connector: &Connector,
+    ordered: &mut Link,
+) -> Result<(), FencingError> {
+    let databases = redis_check::databases(connector, ordered).await?;
+    {
+        let mut inner = engine.borrow();
+        inner.servers[server].version = redis_check::version(connector, ordered);
+        inner.servers[server].databases = Some(databases);
+    }
+    if let Some(unsure) = redis_check::check(connector, ordered).await? {
+        engine.borrow().is_unsure(server, &unsure);
+    }
+    Ok(())
+}
+
+/// What a server needs, or why it has to wait.
+fn needed(engine: &Engine, server: usize, looked: Look) -> Result<Rejoin, FencingError> {
+    let mut inner = engine.borrow();
+    inner.servers[server].holds_data = Some(looked.holds_data);
+    if let Some(lacks) = inner.lacks_database(server) {
+        return Err(FencingError::Passing(lacks));
+    }
+    let served = inner.servers[server].databases.unwrap_or(1);
+    let last = looked.database_last.min(served - 1); // keys beyond are nobody's
+    let rejoin = inner.needed(server, looked)?;
+    if !matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
+        inner.uses_database(last); // what it has stays
+    }
+    match inner.lacks_database(server) {
+        Some(lacks) => Err(FencingError::Passing(lacks)),
+        None => Ok(rejoin),
+    }
 }
 
 /// Brings a reached server up to date and makes it live.
@@ -294,6 +324,9 @@ async fn feed(
             }
             while inner.members.owed(server) < REPLAY_OWED_MAX {
                 if let Some(record) = reader.next().map_err(io::Error::other)? {
+                    if let Some(lacks) = inner.lacks_database_of(server, record.command) {
+                        return Err(FencingError::Passing(lacks));
+                    }
                     send(&mut inner, server, &record);
                     continue;
                 }
@@ -311,7 +344,7 @@ async fn feed(
 
 /// Copies every key from a live server of the partition, while writes go on.
 async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), FencingError> {
-    let (source, connector, label) = {
+    let (source, databases, connector, label) = {
         let mut inner = engine.borrow();
         inner.members.reached(server, Sequence(0));
         let live = inner.members.live(inner.members.partition(server));
@@ -322,7 +355,8 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         };
         let copying = Copying::new();
         inner.servers[server].bootstrap = Some(Bootstrap { source, copying });
-        (source, inner.connectors[source].clone(), inner.us_to(source).label())
+        let databases = inner.servers[source].databases.unwrap_or(1);
+        (source, databases, inner.connectors[source].clone(), inner.us_to(source).label())
     };
     if !drained(&engine, source).await {
         return Err(FencingError::Passing("the one it was to be filled from is gone".to_owned()));
@@ -332,24 +366,20 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
     if let Connector::Tcp { .. } = connector {
         engine.borrow().seen(server, FUNCTIONS, xxh3_128(FUNCTIONS));
     }
-    let mut cursor = b"0".to_vec();
-    loop {
-        let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await?;
-        let mut parts = elements(&page);
-        let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {
-            return Err(FencingError::Passing("SCAN was not answered with a page".to_owned()));
-        };
+    let mut all_keys = AllKeys::new(link, databases);
+    while let Some(places) = all_keys.page().await? {
         {
             let mut inner = engine.borrow();
             // Also keys of shards that are on their way here, or have left and not all gone.
-            for key in elements(keys).filter_map(payload) {
-                if !key.starts_with(RESERVED) {
-                    inner.seen(server, key, xxh3_128(key));
-                }
+            for place in &places {
+                inner.uses_database(databases::at(place).0);
+                inner.seen(server, place, xxh3_128(place));
+            }
+            if let Some(lacks) = inner.lacks_database(server) {
+                return Err(FencingError::Passing(lacks));
             }
         }
-        cursor = payload(next).unwrap_or(b"0").to_vec();
-        let is_last = cursor == b"0";
+        let is_last = all_keys.is_over();
         let has_room = |inner: &mut Inner| {
             let state = &inner.servers[server];
             let Some(bootstrap) = &state.bootstrap else { return true };
@@ -360,7 +390,7 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         };
         wait_until(&engine, server, connection, has_room).await;
         if is_last {
-            fencing::still_signed(&mut link).await?;
+            all_keys.still_signed().await?;
             wait_until(&engine, server, connection, has_room).await;
         }
         let mut inner = engine.borrow();
@@ -370,9 +400,9 @@ async fn fill(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), 
         if is_last {
             tracing::info!(server, source, "a duplicate was filled");
             inner.is_up(server);
-            return Ok(());
         }
     }
+    Ok(())
 }
 
 /// Writes every key's value into the log, partition after partition. Errors are told; what was
@@ -406,35 +436,29 @@ pub(super) async fn write_state(engine: &Engine) -> io::Result<()> {
 async fn write_state_of(engine: &Engine, partition: usize) -> io::Result<()> {
     let failed = |why: &str| io::Error::other(format!("partition {partition}: {why}"));
     let lost = || failed("the duplicate that was asked is gone");
-    let (source, connection, connector, label) = {
+    let (source, (connection, databases), connector, label) = {
         let mut inner = engine.borrow();
         let source = inner.begin_pass(partition);
         let source = source.ok_or_else(|| failed("nobody is live"))?;
         let label = inner.us_to(source).label();
-        (source, inner.servers[source].connection, inner.connectors[source].clone(), label)
+        let state = &inner.servers[source];
+        let (connection, databases) = (state.connection, state.databases.unwrap_or(1));
+        (source, (connection, databases), inner.connectors[source].clone(), label)
     };
     if !drained(engine, source).await {
         return Err(lost());
     }
-    let mut link = connect(&connector, &label).await?;
+    let link = connect(&connector, &label).await?;
     if let Connector::Tcp { .. } = connector {
         engine.borrow().seen_in_pass(FUNCTIONS, xxh3_128(FUNCTIONS));
     }
-    let mut cursor = b"0".to_vec();
-    loop {
-        let page = link.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT]).await?;
-        let mut parts = elements(&page);
-        let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {
-            return Err(io::Error::other("SCAN was not answered with a page"));
-        };
+    let mut all_keys = AllKeys::new(link, databases);
+    while let Some(places) = all_keys.page().await? {
         {
             let mut inner = engine.borrow();
-            let keys = elements(keys).filter_map(payload);
-            keys.filter(|key| !key.starts_with(RESERVED))
-                .for_each(|key| inner.seen_in_pass(key, xxh3_128(key)));
+            places.iter().for_each(|place| inner.seen_in_pass(place, xxh3_128(place)));
         }
-        cursor = payload(next).unwrap_or(b"0").to_vec();
-        let is_last = cursor == b"0";
+        let is_last = all_keys.is_over();
         let has_room = |inner: &mut Inner| {
             let max = if is_last { 1 } else { keys_max(inner.members.owed_max()) };
             inner.state_pass.as_ref().is_none_or(|pass| {
@@ -443,7 +467,7 @@ async fn write_state_of(engine: &Engine, partition: usize) -> io::Result<()> {
         };
         wait_until(engine, source, connection, has_room).await;
         if is_last {
-            fencing::still_signed(&mut link).await?;
+            all_keys.still_signed().await?;
             wait_until(engine, source, connection, has_room).await;
         }
         let inner = engine.borrow();
@@ -452,10 +476,8 @@ async fn write_state_of(engine: &Engine, partition: usize) -> io::Result<()> {
         }
         // What is recorded in vain drives out writes that somebody may be behind by.
         inner.log.check_begun().map_err(io::Error::other)?;
-        if is_last {
-            return Ok(());
-        }
     }
+    Ok(())
 }
 
 /// Keys that may be on their way: with two who are filled a source owes half of what it may.

@@ -4,7 +4,7 @@ use evenkeel_duplicates_engine::state::{DuplicateState, DuplicatesState};
 use evenkeel_proxy::metrics::collect_balanced;
 use evenkeel_runtime::metrics::{Metric, Scrape, counter, counter_by, gauge, histogram};
 
-const OF_SERVICES: [Metric<DuplicatesState>; 26] = [
+const OF_SERVICES: [Metric<DuplicatesState>; 27] = [
     gauge("evenkeel_duplicates_clients", "Connected clients.", |it| it.clients.into()),
     counter("evenkeel_duplicates_writes_total", "Acknowledged writes.", |it| {
         it.writes.count.into()
@@ -52,6 +52,9 @@ const OF_SERVICES: [Metric<DuplicatesState>; 26] = [
     ),
     gauge("evenkeel_duplicates_sequence", "Sequence number of the last write.", |it| {
         it.sequence.into()
+    }),
+    gauge("evenkeel_duplicates_leads", "1 while this process leads, 0 while it stands by.", |it| {
+        ["alone", "leads"].contains(&it.role).into()
     }),
     gauge("evenkeel_duplicates_term", "Term of this leader.", |it| it.term.into()),
     gauge("evenkeel_duplicates_log_bytes", "Length of the log.", |it| it.log.bytes.into()),

@@ -15,16 +15,14 @@ use evenkeel_ordered::{ReplicaState, Sequence};
 
 use super::changes::ChangeRequest;
 use super::config::Target;
-use super::member::{FILLING_BYTES_MAX, SCAN_COUNT, drained, keys_max};
+use super::member::{FILLING_BYTES_MAX, drained, keys_max};
 use super::members::Members;
 use evenkeel_duplicates_engine::{Engine, Inner};
 use evenkeel_leadership::layout::{Layout, Leftover, MapStore, StoreError};
-use evenkeel_store_link::connect::{Link, connect};
-use evenkeel_store_link::fencing::still_signed;
-use evenkeel_stores::resp::functions;
+use evenkeel_store_link::all_keys::AllKeys;
+use evenkeel_store_link::connect::connect;
 use evenkeel_stores::resp::hash::slot;
-use evenkeel_stores::resp::reply::{elements, payload};
-use evenkeel_stores::store::keys::RESERVED;
+use evenkeel_stores::resp::{databases, functions};
 
 /// How often it is looked whether a duplicate is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -227,8 +225,8 @@ impl Mover {
     ) -> Result<(), Stopped> {
         let server = least_owing(&self.engine.borrow(), from)?;
         let mut scan = Scan::begin(&self.engine, server).await?;
-        let dump = scan.link.ask(&[b"FUNCTION", b"DUMP"]).await?;
-        still_signed(&mut scan.link).await?;
+        let dump = scan.keys.link().ask(&[b"FUNCTION", b"DUMP"]).await?;
+        scan.keys.still_signed().await?;
         let mut inner = self.engine.borrow();
         self.check(&inner, Some(number))?;
         if inner.servers[server].connection != scan.connection {
@@ -267,7 +265,7 @@ impl Mover {
             })
             .await?;
         }
-        still_signed(&mut scan.link).await?;
+        scan.keys.still_signed().await?;
         let mut inner = self.engine.borrow();
         self.check(&inner, Some(number))?;
         if let Some(it) = &mut inner.moving {
@@ -400,7 +398,7 @@ impl Mover {
             {
                 let mut inner = self.engine.borrow();
                 self.check(&inner, number)?;
-                let of_shard = |key: &&[u8]| inner.map.shard(slot(key)) == shard;
+                let of_shard = |key: &&[u8]| inner.map.shard(slot(databases::key(key))) == shard;
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).filter(of_shard).collect();
                 for some in keys.chunks(REMOVED_TOGETHER) {
                     let removed = inner.remove_keys(partition, shard, some);
@@ -718,33 +716,29 @@ fn is_at_ease(inner: &Inner, partition: usize) -> bool {
 struct Scan {
     server: usize,
     connection: u64,
-    link: Link,
-    /// Of the next page; `None` = there is none.
-    cursor: Option<Vec<u8>>,
+    keys: AllKeys,
 }
 
 impl Scan {
     /// Begins once it has answered all that it was sent before now.
     async fn begin(engine: &Engine, server: usize) -> Result<Self, Stopped> {
-        let (connection, connector, label) = {
+        let (connection, databases, connector, label) = {
             let inner = engine.borrow();
-            (
-                inner.servers[server].connection,
-                inner.connectors[server].clone(),
-                inner.us_to(server).label(),
-            )
+            let state = &inner.servers[server];
+            let label = inner.us_to(server).label();
+            let databases = state.databases.unwrap_or(1);
+            (state.connection, databases, inner.connectors[server].clone(), label)
         };
         if !drained(engine, server).await {
             return Err(Stopped::GivenUp("the duplicate that was asked is gone".to_owned()));
         }
         let mut link = connect(&connector, &label).await?;
         link.wait_long();
-        Ok(Self { server, connection, link, cursor: Some(b"0".to_vec()) })
+        Ok(Self { server, connection, keys: AllKeys::new(link, databases) })
     }
 
-    /// The keys of the next page, without ours.
+    /// The places of the keys of the next page, without ours.
     async fn page(&mut self, engine: &Engine) -> Result<Option<Vec<Vec<u8>>>, Stopped> {
-        let Some(cursor) = self.cursor.take() else { return Ok(None) };
         let (server, connection) = (self.server, self.connection);
         let is_gone = async {
             let mut looks = tokio::time::interval(LOOK_EVERY);
@@ -755,21 +749,10 @@ impl Scan {
                 }
             }
         };
-        let words: [&[u8]; 4] = [b"SCAN", &cursor, b"COUNT", SCAN_COUNT];
-        let page = tokio::select! {
+        tokio::select! {
             biased;
-            page = self.link.ask(&words) => page?,
-            () = is_gone => {
-                return Err(io::Error::other("the duplicate that was asked is gone").into());
-            }
-        };
-        let mut parts = elements(&page);
-        let (Some(next), Some(keys)) = (parts.next(), parts.next()) else {
-            return Err(Stopped::GivenUp("SCAN was not answered with a page".to_owned()));
-        };
-        let next = payload(next).unwrap_or(b"0");
-        self.cursor = (next != b"0").then(|| next.to_vec());
-        let keys = elements(keys).filter_map(payload).filter(|key| !key.starts_with(RESERVED));
-        Ok(Some(keys.map(<[u8]>::to_vec).collect()))
+            page = self.keys.page() => Ok(page?),
+            () = is_gone => Err(io::Error::other("the duplicate that was asked is gone").into()),
+        }
     }
 }

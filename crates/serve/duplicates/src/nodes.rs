@@ -10,8 +10,10 @@ use tokio::task::JoinSet;
 
 use super::config::DuplicatesConfig;
 use evenkeel_leadership::cluster::{ClusterStandIn, ClusterView, endpoint};
-use evenkeel_leadership::{self as leadership, Door, Holder, Processes, StandIn};
+use evenkeel_leadership::{self as leadership, Door, Holder, Known, StandIn};
+use evenkeel_redis_acl::Users;
 use evenkeel_runtime::accept::{AcceptConfig, Listener, ServeConnection, StopSignal, accept};
+use evenkeel_stores::resp::cluster::Endpoint;
 
 /// As the other processes of the service know this one.
 pub(super) fn own_name(config: &DuplicatesConfig) -> String {
@@ -26,19 +28,35 @@ pub(super) fn itself(config: &DuplicatesConfig) -> Holder {
     Holder::of(&own_name(config))
 }
 
+/// The door of this process for a group's clients of Redis Cluster, and the first of its doors.
+pub(super) fn doors_of(config: &DuplicatesConfig) -> Option<(Endpoint, Endpoint)> {
+    let own = config.cluster_address().and_then(endpoint)?;
+    let first = config.group.first_door(&own)?;
+    Some((own, first))
+}
+
 /// What clients of Redis Cluster are told, where they are served. It is kept true for as long as
-/// the tasks live.
+/// the tasks live, or the process is not to stop: the first group does so for all of them.
 pub(super) fn view(
     config: &DuplicatesConfig,
-    holder: &watch::Sender<Holder>,
-) -> (Option<ClusterView>, JoinSet<std::convert::Infallible>) {
+    known: &Arc<watch::Sender<Known>>,
+    mut stop: StopSignal,
+) -> (Option<ClusterView>, JoinSet<()>) {
     let mut announcing = JoinSet::new();
-    let Some(own) = config.cluster_address().and_then(endpoint) else { return (None, announcing) };
-    let (known, processes) = watch::channel(Processes::default());
-    let me = (own.clone(), config.tls.is_some());
-    let view = ClusterView::new(&config.name, me, holder.subscribe(), processes);
-    if let Some(settings) = config.etcd.clone() {
-        announcing.spawn_local(async move { leadership::announce(&settings, &own, &known).await });
+    let Some((own, first)) = doors_of(config) else { return (None, announcing) };
+    let (group, is_tls) = (config.group, config.tls.is_some());
+    let view = ClusterView::new(config.service(), (own, group), is_tls, known.subscribe());
+    if let (Some(etcd), 0) = (&config.etcd, group.number) {
+        let (settings, known) = (etcd.clone(), Arc::clone(known));
+        announcing.spawn_local(async move {
+            let leaving = async {
+                match group.is_whole() {
+                    true => std::future::pending().await,
+                    false => stop.stopping().await,
+                }
+            };
+            leadership::announce(&settings, &first, &known, leaving).await;
+        });
     }
     (Some(view), announcing)
 }
@@ -48,6 +66,7 @@ pub(super) struct Doors {
     plain: Listener,
     cluster: Option<(Listener, ClusterView)>,
     accepting: watch::Receiver<Arc<AcceptConfig>>,
+    users: Arc<Users>,
 }
 
 impl Doors {
@@ -55,25 +74,29 @@ impl Doors {
         plain: Listener,
         cluster: Option<(Listener, ClusterView)>,
         accepting: watch::Receiver<Arc<AcceptConfig>>,
+        users: Arc<Users>,
     ) -> Self {
-        Self { plain, cluster, accepting }
+        Self { plain, cluster, accepting, users }
     }
 
-    /// Serves clients by both doors until told to stop, and every client has what it is owed.
+    /// Serves clients by both doors until told to stop, and every client has what it is owed. Doors
+    /// that are kept are there for another time, but not for clients within the process.
     pub(super) async fn serve<H: ServeConnection>(
-        self,
+        &mut self,
         handler: impl Fn(Door) -> Rc<H>,
-        stop: StopSignal,
+        (stop, are_kept): (StopSignal, bool),
     ) -> io::Result<()> {
-        let Self { plain, cluster, accepting } = self;
-        let plain = accept(plain, accepting.clone(), handler(Door::Plain), stop.clone());
+        let later = if are_kept { self.plain.again() } else { Listener::memory().0 };
+        let plain = std::mem::replace(&mut self.plain, later);
+        let door = match are_kept {
+            true => self.cluster.as_ref().map(|(door, _)| door.again()),
+            false => self.cluster.take().map(|(door, _)| door),
+        };
+        let accepting = || self.accepting.clone();
+        let plain = accept(plain, accepting(), handler(Door::Plain), stop.clone());
         let cluster = async {
-            match cluster {
-                Some((door, _)) => {
-                    accept(door, accepting, handler(Door::Cluster), stop).await.map(drop)
-                }
-                None => Ok(()),
-            }
+            let Some(door) = door else { return Ok(()) };
+            accept(door, accepting(), handler(Door::Cluster), stop).await.map(drop)
         };
         tokio::try_join!(async { plain.await.map(drop) }, cluster).map(drop)
     }
@@ -93,7 +116,7 @@ impl Doors {
             let by_cluster = ClusterStandIn {
                 relay: relay(Door::Cluster),
                 view: view.clone().into(),
-                password: config.password.clone(),
+                users: Arc::clone(&self.users),
                 limits: config.limits,
             };
             accept(door.again(), accepting(), Rc::new(by_cluster), stop).await.map(drop)

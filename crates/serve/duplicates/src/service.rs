@@ -1,67 +1,49 @@
-//! A service from its start to its end.
+//! A service from its start to its end: what is bound and opened, before it waits for its turn.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::io;
-use std::ops::Range;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use super::client::SessionOpener;
-use super::config::{Connector, DuplicatesConfig, Target, of_table};
-use super::control::{self, Asked, Control};
-use super::frontend::{Frontend, accept_config, sentinel_config};
-use super::member;
-use super::members::Members;
-use super::mover;
+use super::config::{Connector, DuplicatesConfig, of_table};
+use super::control::{Asked, Control};
+use super::frontend::{accept_config, sentinel_config};
+use super::groups;
 use super::nodes::{self, Doors};
-use super::rejected::ChangeRejected;
-use super::takeover::{self, Begun};
-use super::{aside, follow};
-use evenkeel_duplicates_engine::Engine;
-use evenkeel_duplicates_engine::state::{DuplicatesState, STANDS_BY};
-use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
-use evenkeel_leadership::{
-    self as leadership, Door, EtcdStore, Holder, Leadership, Sentinel, StandIn,
-};
-use evenkeel_runtime::accept::{Listener, Served, Sharing, StopSignal, accept, first};
+use super::turns::{Opened, Turns, open_connectors, open_log};
+use evenkeel_duplicates_engine::state::DuplicatesState;
+use evenkeel_leadership::layout::Layout;
+use evenkeel_leadership::{Holder, Known, Sentinel};
+use evenkeel_redis_acl::Users;
+use evenkeel_runtime::accept::{AcceptConfig, Listener, Served, Sharing, StopSignal, accept};
 use evenkeel_runtime::clock::Clock;
-use evenkeel_runtime::timer::Timer;
 use evenkeel_runtime::tls::ServerTls;
 use evenkeel_wal::{Log, Recovered};
 
-/// How often silence and watermarks are looked at.
-const KEEP_EVERY: Duration = Duration::from_millis(100);
-/// How long after a state could not be written into the log it is tried again: twice as long every
-/// time, since what does not fit costs a reading of everything.
-const STATE_AGAIN_AFTER: Range<Duration> = Duration::from_secs(5)..Duration::from_secs(300);
-/// How long clients wait, when the service begins, for duplicates to be there: most are reached in
-/// milliseconds, and who is refused is not tried again by most libraries.
-const OPEN_WITHIN: Duration = Duration::from_secs(2);
-/// How long a client of a process that stands by waits for somebody to lead, in leases: until one
-/// has ended, and the next has begun.
-const HOLD_LEASES: u32 = 2;
-/// How long after the layout could not be read it is tried again.
-const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(500);
-
-/// `[duplicates.NAME]`, with its address bound and its log open, not yet running.
+/// `[duplicates.NAME]` or one group of it, with its address bound and its log open, not yet
+/// running.
 #[derive(Debug)]
 pub struct Service {
     config: DuplicatesConfig,
     /// Those of the configuration.
     connectors: BTreeMap<String, Connector>,
     state: watch::Sender<Arc<DuplicatesState>>,
+    known: Arc<watch::Sender<Known>>,
+    /// Where all clients connect; of a group, those within the process.
     listener: Listener,
+    /// Where plain clients of a service of several groups come, of the first.
+    front: Option<Listener>,
     sentinel: Option<Listener>,
     cluster: Option<Listener>,
+    address: SocketAddr,
     tls: Option<ServerTls>,
+    users: Arc<Users>,
     log: Log,
     recovered: Recovered,
     configured: Layout,
@@ -71,12 +53,25 @@ pub struct Service {
 }
 
 impl Service {
-    /// Binds the address and opens the log.
+    /// Opens all groups of a service.
+    ///
+    /// # Errors
+    /// As [`Service::open`].
+    pub fn open_all(config: &DuplicatesConfig) -> io::Result<Vec<Self>> {
+        let known = Arc::new(watch::Sender::new(Known::nothing(config.group.of)));
+        config.split().iter().map(|group| Self::open_group(group, Arc::clone(&known))).collect()
+    }
+
+    /// Binds the address of a service that is one group and opens the log.
     ///
     /// # Errors
     /// When the address is taken, the log is damaged or in use, or a store of ours cannot be
     /// opened.
     pub fn open(config: &DuplicatesConfig) -> io::Result<Self> {
+        Self::open_group(config, Arc::new(watch::Sender::new(Known::nothing(1))))
+    }
+
+    fn open_group(config: &DuplicatesConfig, known: Arc<watch::Sender<Known>>) -> io::Result<Self> {
         let of_service = |error| of_table(&format!("duplicates.{}", config.name), &error);
         let configured = Layout::configured(config.shards, &config.places());
         let configured = configured.ok_or_else(|| {
@@ -88,21 +83,23 @@ impl Service {
             ))
         })?;
         let tls = config.load_tls()?;
-        let (listener, dialer) = Listener::bind_as(config.listen, Sharing::Alone)?.with_memory();
-        let sentinel = config.sentinel.map(|address| Listener::bind_as(address, Sharing::Alone));
-        let sentinel = sentinel.transpose()?;
-        let cluster = config.cluster.map(|address| Listener::bind_as(address, Sharing::Alone));
-        let cluster = cluster.transpose()?;
-        let opened = Log::open(&config.log_directory, config.log.clone());
-        let (log, recovered) = opened.map_err(io::Error::other).map_err(of_service)?;
-        let connector = |target: &Target| Ok((target.place(), target.open()?));
-        let connectors = config.targets().map(connector).collect::<io::Result<_>>();
-        let connectors = connectors.map_err(of_service)?;
-        let listen = listener.address()?;
+        let users = Arc::new(config.access.load().map_err(of_service)?);
+        let bind = |address| Listener::bind_as(address, Sharing::Alone);
+        let plain = (config.group.number == 0).then(|| bind(config.listen)).transpose()?;
+        let ((listener, dialer), front) = match plain {
+            Some(plain) if config.group.is_whole() => (plain.with_memory(), None),
+            plain => (Listener::memory(), plain),
+        };
+        let sentinel = config.sentinel.map(bind).transpose()?;
+        let cluster = config.cluster.map(bind).transpose()?;
+        let (log, recovered) = open_log(config).map_err(of_service)?;
+        let connectors = open_connectors(config).map_err(of_service)?;
+        let listen = front.as_ref().unwrap_or(&listener).address().unwrap_or(config.listen);
         let at = cluster.as_ref().map(Listener::address).transpose()?;
         let config = DuplicatesConfig { listen, cluster: at, ..config.clone() };
+        let address = at.filter(|_| !config.group.is_whole()).unwrap_or(listen);
         let name = config.name.clone();
-        let first = DuplicatesState { name, address: listen.to_string(), ..Default::default() };
+        let first = DuplicatesState { name, address: address.to_string(), ..Default::default() };
         let (state, _) = watch::channel(Arc::new(first));
         let opener = SessionOpener(dialer);
         let (control, changes) = Control::new();
@@ -110,10 +107,14 @@ impl Service {
             config,
             connectors,
             state,
+            known,
             listener,
+            front,
             sentinel,
             cluster,
+            address,
             tls,
+            users,
             log,
             recovered,
             configured,
@@ -143,372 +144,66 @@ impl Service {
         &self.config.name
     }
 
-    /// Where clients connect, with the port the system chose.
-    ///
-    /// # Errors
-    /// As the operating system says.
-    pub fn address(&self) -> io::Result<std::net::SocketAddr> {
-        self.listener.address()
+    /// Where clients connect, with the port the system chose; of a group, those of Redis Cluster.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Serves until told to stop, and every client has what it is owed or the drain's time is up.
     ///
     /// # Errors
-    /// When another process has taken over the duplicates, or the log fails at the start.
+    /// When another process has taken over the duplicates, or the log fails at the start. A group
+    /// then waits for another turn.
     ///
     /// # Panics
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
-        let Self { mut config, mut connectors, state, log, recovered, configured, .. } = self;
-        let (listener, mut changes, mut leading) = (self.listener, self.changes, JoinSet::new());
-        let accepting = watch::Sender::new(Arc::new(accept_config(&config, self.tls.clone())));
+        let Self { config, state, known, .. } = self;
+        let accepting = accept_config(&config, &self.users, self.tls.clone());
+        let of_sentinel = sentinel_config(&config, &self.users, self.tls);
+        let of_front = AcceptConfig::clone(&accepting);
+        let accepting = watch::Sender::new(Arc::new(accepting));
         let holder = watch::Sender::default();
-        let _sentinel = answer_clients(&config, self.sentinel.zip(Some(self.tls)), &holder, &stop);
-        let (cluster, _announcing) = nodes::view(&config, &holder);
-        let doors = Doors::new(listener, self.cluster.zip(cluster.clone()), accepting.subscribe());
-        let lease = match &config.etcd {
-            None => None,
-            Some(settings) => {
-                let shown = (&state, &holder);
-                let lease = stand_by(&config, settings, &doors, shown, &mut changes, stop.clone());
-                let Some(lease) = lease.await? else { return Ok(()) };
-                let lease = Rc::new(lease);
-                leading.spawn_local(Rc::clone(&lease).keep());
-                Some(lease)
-            }
+        let sentinel = self.sentinel.zip(Some(of_sentinel));
+        let _sentinel = answer_clients(&config, sentinel, &holder, &stop);
+        let _front = groups::turn_away(&config, self.front.zip(Some(of_front)), &stop);
+        let (cluster, _announcing) = nodes::view(&config, &known, stop.clone());
+        let door = self.cluster.zip(cluster.clone());
+        let mut turns = Turns {
+            clock,
+            address: self.address.to_string(),
+            doors: Doors::new(self.listener, door, accepting.subscribe(), Arc::clone(&self.users)),
+            configured: self.configured,
+            changes: Rc::new(Mutex::new(self.changes)),
+            config,
+            state,
+            known,
+            holder,
+            accepting,
+            cluster,
+            users: self.users,
+            leaves: 0,
         };
-        holder.send_replace(nodes::itself(&config));
-        let store = store_of(&config, lease.as_ref())?;
-        let begun = async {
-            let (layout, stored) = known_layout(&config, &*store, configured, &recovered).await?;
-            let connectors = arrange(&mut config, &layout, &mut connectors)?;
-            let held = lease.as_deref();
-            let begun = takeover::begin(&config, &connectors, log, recovered, held).await?;
-            Ok((note_layout(begun, &layout).await?, layout, stored, connectors))
-        };
-        let (begun, layout, stored, connectors) = match before(&stop, &mut leading, begun).await {
-            Some(Ok(begun)) => begun,
-            ended => {
-                resign(lease.as_deref()).await;
-                return ended.map_or(Ok(()), |begun| begun.map(drop));
-            }
-        };
-        let (servers, timer) = (connectors.len(), Timer::new()?);
-        let engine = Engine::new(config, connectors, clock, begun, layout, lease.clone());
-        engine.borrow().cluster = cluster;
-        let members = Members::default();
-        (0..servers).for_each(|server| members.keep(&engine, server));
-        members.spawn(mover::keep(Rc::clone(&engine), store, stored, members.clone()));
-        let mut keeping = JoinSet::new();
-        engine.keep_going(&mut keeping, timer);
-        keeping.spawn_local(keep(Rc::clone(&engine), state, members.clone()));
-        keep_up(&engine, &mut keeping);
-        keeping.spawn_local(control::answer(Rc::clone(&engine), changes));
-        let mut served = std::pin::pin!(serve(&engine, doors, stop));
-        engine.borrow().accept_by(accepting);
-        let result = std::future::poll_fn(|context| {
-            if let Poll::Ready(failed) = members.poll_failed(context) {
-                return Poll::Ready(Err(failed));
-            }
-            if let Poll::Ready(Some(Err(panicked))) = keeping.poll_join_next(context) {
-                return Poll::Ready(Err(io::Error::other(panicked)));
-            }
-            if let Poll::Ready(Some(lost)) = leading.poll_join_next(context) {
-                return Poll::Ready(Err(lost.unwrap_or_else(io::Error::other)));
-            }
-            served.as_mut().poll(context)
-        })
-        .await;
-        // What was sent and is not answered is in the log; watermarks tell what need not be
-        // replayed.
-        engine.borrow().keep();
-        sleep(Duration::from_millis(1)).await;
-        members.end();
-        resign(lease.as_deref()).await;
-        result
-    }
-}
-
-/// Where the layout is kept.
-fn store_of(
-    config: &DuplicatesConfig,
-    lease: Option<&Rc<Leadership>>,
-) -> io::Result<Rc<dyn MapStore>> {
-    Ok(match lease {
-        Some(lease) => Rc::new(EtcdStore::new(Rc::clone(lease))),
-        None => config.map.open()?,
-    })
-}
-
-/// What comes of a future, unless it is to stop before (`None`) or the lease is lost.
-async fn before<T>(
-    stop: &StopSignal,
-    leading: &mut JoinSet<io::Error>,
-    future: impl Future<Output = io::Result<T>>,
-) -> Option<io::Result<T>> {
-    let mut stop = stop.clone();
-    tokio::select! {
-        biased;
-        () = stop.stopping() => None,
-        Some(lost) = leading.join_next() => Some(Err(lost.unwrap_or_else(io::Error::other))),
-        result = future => Some(result),
-    }
-}
-
-/// Serves clients, from when every partition takes writes until told to stop.
-async fn serve(engine: &Rc<Engine>, doors: Doors, stop: StopSignal) -> io::Result<()> {
-    let mut stopping = stop.clone();
-    first(takes_writes(engine), first(sleep(OPEN_WITHIN), stopping.stopping())).await;
-    doors.serve(|door| Rc::new(Frontend::new(engine, door)), stop).await
-}
-
-/// Waits until every partition takes writes: a client that comes before waits, and is not refused.
-async fn takes_writes(engine: &Engine) {
-    const LOOK_EVERY: Duration = Duration::from_millis(2);
-    loop {
-        let is_open = {
-            let inner = engine.look();
-            let mut partitions = 0..inner.map.partitions();
-            partitions.all(|partition| {
-                // One without duplicates was closed.
-                inner.members.configured(partition).is_empty()
-                    || inner.members.takers(partition).is_ok()
-            })
-        };
-        if is_open {
-            return;
+        let opened = Opened { log: self.log, recovered: self.recovered, at: self.connectors };
+        match turns.config.group.is_whole() {
+            true => turns.take(opened, stop).await.map(drop),
+            false => turns.take_all(opened, stop).await,
         }
-        sleep(LOOK_EVERY).await;
-    }
-}
-
-/// Nothing is written any more: whoever stands by need not wait for the end of the lease.
-async fn resign(lease: Option<&Leadership>) {
-    if let Some(lease) = lease {
-        lease.resign().await;
     }
 }
 
 /// Tells clients that ask by Sentinel's protocol who leads, as long as what it answers lives.
 fn answer_clients(
     config: &DuplicatesConfig,
-    listener: Option<(Listener, Option<ServerTls>)>,
+    listener: Option<(Listener, AcceptConfig)>,
     holder: &watch::Sender<Holder>,
     stop: &StopSignal,
 ) -> JoinSet<io::Result<Served>> {
     let mut answering = JoinSet::new();
-    if let Some((listener, tls)) = listener {
+    if let Some((listener, accepting)) = listener {
         let (service, holder) = (config.name.clone(), holder.subscribe());
         let sentinel = Rc::new(Sentinel { service, holder });
-        let accepting = sentinel_config(config, tls).fixed();
-        answering.spawn_local(accept(listener, accepting, sentinel, stop.clone()));
+        answering.spawn_local(accept(listener, accepting.fixed(), sentinel, stop.clone()));
     }
     answering
-}
-
-/// Waits for its turn; `None` when it is to stop before, and its clients have what they are owed.
-/// Clients that come meanwhile are passed on to whoever leads; changes that are given are refused.
-async fn stand_by(
-    config: &DuplicatesConfig,
-    settings: &leadership::EtcdSettings,
-    doors: &Doors,
-    (state, holder): (&watch::Sender<Arc<DuplicatesState>>, &watch::Sender<Holder>),
-    changes: &mut UnboundedReceiver<Asked>,
-    stop: StopSignal,
-) -> io::Result<Option<Leadership>> {
-    let who = nodes::own_name(config);
-    let tell = |known: Holder| {
-        let mut shown = (**state.borrow()).clone();
-        shown.role = STANDS_BY;
-        shown.failure = Some(known.words.clone());
-        state.send_replace(Arc::new(shown));
-        holder.send_replace(known);
-    };
-    let tls = config.load_relay_tls()?;
-    let stand_in = |door| StandIn {
-        holder: holder.subscribe(),
-        tls: tls.clone(),
-        // Who speaks TLS with clients does with this process.
-        relays: config.tls.is_none() || config.relay_tls.is_some(),
-        hold: settings.lease * HOLD_LEASES,
-        door,
-    };
-    let refusing = async {
-        // Not kept for its turn: nobody would expect it then.
-        while let Some(asked) = changes.recv().await {
-            asked.refuse(ChangeRejected::OutOfService(stand_in(Door::Plain).why()));
-        }
-        std::future::pending().await
-    };
-    let passing = async { doors.stand_in(config, stand_in, stop).await.map(|()| None) };
-    let entering = async { leadership::enter(settings, &config.name, &who, tell).await.map(Some) };
-    first(entering, first(refusing, passing)).await
-}
-
-/// Looks after what has happened, no more often than [`KEEP_EVERY`] and only then: a service that
-/// nobody asks anything sleeps.
-async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>, members: Members) {
-    let mut seen = 0;
-    loop {
-        sleep(KEEP_EVERY).await;
-        let within = {
-            let mut inner = engine.look();
-            for doubted in inner.keep().iter() {
-                members.spawn(member::probe(Rc::clone(&engine), doubted));
-            }
-            state.send_replace(Arc::new(inner.state()));
-            inner.keep_within()
-        };
-        engine.stirred(&mut seen, within).await;
-    }
-}
-
-/// What is done for the life of the service beside its clients: states, streams of effects, and
-/// questions past scripts.
-fn keep_up(engine: &Rc<Engine>, keeping: &mut JoinSet<()>) {
-    keeping.spawn_local(keep_whole(Rc::clone(engine)));
-    keeping.spawn_local(follow::keep(Rc::clone(engine)));
-    keeping.spawn_local(aside::keep(Rc::clone(engine)));
-}
-
-/// Writes a state into the log whenever it has grown much, or does not tell everything.
-async fn keep_whole(engine: Rc<Engine>) {
-    let (mut pause, mut again, mut least) = (KEEP_EVERY, STATE_AGAIN_AFTER.start, 0);
-    let mut seen = 0;
-    loop {
-        sleep(pause).await;
-        let wants = {
-            let mut inner = engine.look();
-            inner.forget_gone();
-            let is_long = inner.log.bytes() > long_from(inner.config.log.bytes_max, least);
-            let is_there = |partition: usize| {
-                // One without duplicates was closed.
-                inner.members.configured(partition).is_empty()
-                    || !inner.members.live(partition).is_empty()
-            };
-            let is_possible = (0..inner.map.partitions()).all(is_there);
-            is_possible && (is_long || !inner.history.is_whole())
-        };
-        pause = KEEP_EVERY;
-        if !wants {
-            engine.stirred(&mut seen, None).await;
-            continue;
-        }
-        match member::write_state(&engine).await {
-            Ok(()) => (least, again) = (engine.look().log.bytes(), STATE_AGAIN_AFTER.start),
-            Err(error) => {
-                tracing::warn!(%error, "no state was written into the log");
-                pause = again;
-                again = (again * 2).min(STATE_AGAIN_AFTER.end);
-            }
-        }
-    }
-}
-
-/// Length from which on the log gets a new state, when it was at `least` after the latest: at twice
-/// that, so that a state that is long itself is not written again and again, but half-way to where
-/// the log drops its oldest, which is that state.
-fn long_from(bytes_max: u64, least: u64) -> u64 {
-    let half_way = least.saturating_add(bytes_max.saturating_sub(least) / 2);
-    (bytes_max / 2).max(least.saturating_mul(2)).min(half_way)
-}
-
-/// The layout in force: what is stored, or what the configuration says; and the version of what is
-/// stored, 0 where nothing is.
-async fn known_layout(
-    config: &DuplicatesConfig,
-    store: &dyn MapStore,
-    configured: Layout,
-    recovered: &Recovered,
-) -> io::Result<(Layout, u64)> {
-    let reported =
-        |why: &dyn Display| io::Error::other(format!("duplicates.{}: {why}", config.name));
-    let stored = loop {
-        match store.load().await {
-            Ok(stored) => break stored,
-            Err(error) if config.etcd.is_none() => return Err(error),
-            // Waiting does not mend it.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
-            Err(error) => {
-                tracing::warn!(%error, place = store.place(), "waiting for the layout");
-                sleep(LOAD_AGAIN_AFTER).await;
-            }
-        }
-    };
-    let found = stored.as_ref().map_or(0, Layout::version);
-    if found < recovered.layout {
-        return Err(reported(&format!(
-            "{} has version {found} of the layout, but the log was written by version {} (was an \
-             old one restored, or the file removed? shards have moved since)",
-            store.place(),
-            recovered.layout
-        )));
-    }
-    if found == 0
-        && config.etcd.is_some()
-        && let Some(left) = config.map.open()?.load().await?
-    {
-        let MapPlace::File(path) = &config.map;
-        return Err(reported(&format!(
-            "{} has no layout, but {} has version {} of one, by which shards have moved: put that \
-             file there as it is, under the key map (etcdctl put PREFIX/map < FILE)",
-            store.place(),
-            path.display(),
-            left.version()
-        )));
-    }
-    let layout = Layout::reconciled(stored, configured).map_err(|error| reported(&error))?;
-    Ok((layout, found))
-}
-
-/// Tells the log which layout is in force, since what it said of that may be forgotten.
-async fn note_layout((log, history): Begun, layout: &Layout) -> io::Result<Begun> {
-    let version = layout.version();
-    if version == 1 {
-        return Ok((log, history)); // nothing was ever changed
-    }
-    let note = move |log: &mut Log| log.begin_layout(version).and_then(|()| log.commit());
-    Ok((takeover::on_disk(log, note).await?.0, history))
-}
-
-/// The duplicates as the layout has them; those that the configuration does not name are opened.
-fn arrange(
-    config: &mut DuplicatesConfig,
-    layout: &Layout,
-    connectors: &mut BTreeMap<String, Connector>,
-) -> io::Result<Vec<Connector>> {
-    let mut partitions = Vec::new();
-    let mut all = Vec::new();
-    for partition in &layout.partitions {
-        let mut targets = Vec::new();
-        for place in &partition.duplicates {
-            let target = config.target(place).map_err(io::Error::other)?;
-            all.push(match connectors.remove(place) {
-                Some(connector) => connector,
-                None => target.open()?,
-            });
-            targets.push(target);
-        }
-        partitions.push(targets);
-    }
-    config.partitions = partitions;
-    Ok(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_state_is_begun_before_the_log_drops_the_last() {
-        for (least, expected) in [(0, 500), (100, 500), (300, 600), (400, 700), (900, 950)] {
-            assert_eq!(long_from(1_000, least), expected, "{least}");
-        }
-        for least in 0..1_000 {
-            let long = long_from(1_000, least);
-            // Not at once, and not when it is too late; up to a third the next one fits beside it.
-            assert!(long < 1_000 && (long > least || least == 999), "{least}");
-            assert!(long + least <= 1_000 || least > 333, "{least}");
-        }
-    }
 }

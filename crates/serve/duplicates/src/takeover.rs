@@ -290,7 +290,12 @@ mod tests {
     #[test]
     fn who_was_emptied_is_no_part_of_a_majority() {
         let look = |watermark: Option<Position>| {
-            Some(Look { epoch: Epoch(3), watermark, holds_data: watermark.is_some() })
+            Some(Look {
+                epoch: Epoch(3),
+                watermark,
+                holds_data: watermark.is_some(),
+                database_last: 0,
+            })
         };
         let at = |sequence| Some(Position { epoch: Epoch(3), sequence: Sequence(sequence) });
         for (looks, is_enough) in [

@@ -8,7 +8,7 @@ pub(crate) fn collect(scrape: &mut Scrape, agents: &[AgentView]) {
     scrape.table(&OF_AGENTS, agents.iter().map(|agent| (vec![("agent", &*agent.address)], agent)));
 }
 
-const OF_AGENTS: [Metric<AgentView>; 11] = [
+const OF_AGENTS: [Metric<AgentView>; 12] = [
     gauge("evenkeel_agent_waiting", "Requests that wait in the agent.", |it| {
         it.state.waiting.into()
     }),
@@ -69,6 +69,12 @@ const OF_AGENTS: [Metric<AgentView>; 11] = [
     gauge("evenkeel_brownout_setpoint_seconds", "The setpoint of that percentile.", |it| {
         it.dimmer.as_ref().map(|dimmer| dimmer.brownout.setpoint).into()
     }),
+    gauge(
+        "evenkeel_brownout_capacity_requests_per_second",
+        "Full requests that the application can serve each second, where its cores were not told \
+         and this was learnt.",
+        |it| it.state().and_then(|state| state.capacity_per_s).into(),
+    ),
     gauge("evenkeel_brownout_manual", "1 while the dimmer is set by hand.", |it| {
         it.state().map(|state| state.is_held).into()
     }),

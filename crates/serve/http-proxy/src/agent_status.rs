@@ -44,6 +44,9 @@ struct Brownout {
     cores: Option<f64>,
     /// Where so many as `cores` cannot be, how many there seem to be.
     cores_seen: Option<f64>,
+    /// Requests that come per second, and full ones that can be served where this was learnt.
+    asked_per_s: f64,
+    capacity_per_s: Option<f64>,
     series: Columns,
 }
 
@@ -92,6 +95,8 @@ impl Brownout {
             asked_cores: state.asked_cores.map(thousandths),
             cores: state.cores,
             cores_seen: state.cores_seen.map(thousandths),
+            asked_per_s: thousandths(state.asked_per_s),
+            capacity_per_s: state.capacity_per_s.map(thousandths),
             series,
         }
     }
@@ -125,6 +130,15 @@ fn why(state: &DimmerState, config: &DimmerConfig) -> String {
     }
     let is_full = state.dimmer.value() >= 0.9995;
     let verdict = if is_full { "serves everything" } else { "dims" };
+    if let (Law::FeedForward, Some(capacity)) = (state.law, state.capacity_per_s) {
+        let asked = state.asked_per_s;
+        let waits = state.present > 0 && asked <= capacity && !is_full;
+        let backlog = if waits { ", and a backlog to work off" } else { "" };
+        return format!(
+            "{verdict}: {asked:.0} requests per second asked, about {capacity:.0} can be served in \
+             full{backlog}"
+        );
+    }
     match (state.law, state.asked_cores, state.cores) {
         (Law::FeedForward, Some(asked), Some(cores)) => {
             let waits = state.present > 0 && asked <= cores && !is_full;
@@ -179,9 +193,11 @@ mod tests {
             present: 3,
             full_work: Some(Duration::from_millis(10)),
             lean_ratio: 0.1,
+            asked_per_s: 142.4,
             asked_cores: Some(1.424),
             cores: Some(1.0),
             cores_seen: None,
+            capacity_per_s: None,
             tolerated_backlog: Duration::from_millis(250),
         };
         change(&mut state);
@@ -200,6 +216,10 @@ mod tests {
             after,
             "dims: 0.90 cores of full work asked, 1 there, and a backlog to work off"
         );
+        let learnt = reported(|state| {
+            (state.cores, state.asked_cores, state.capacity_per_s) = (None, None, Some(100.3));
+        });
+        assert_eq!(learnt, "dims: 142 requests per second asked, about 100 can be served in full");
         let wrong = reported(|state| state.cores_seen = Some(0.52));
         assert_eq!(
             wrong,

@@ -26,6 +26,7 @@ const PROCESSES_MAX: u32 = 256;
 pub(super) struct Election {
     gateway: Gateway,
     place: String,
+    prefix: String,
     leadership: String,
     epoch: String,
     map: String,
@@ -65,6 +66,8 @@ pub(super) enum Campaign {
     Won(Held),
     /// Another one has it: who.
     Lost(String),
+    /// Nobody has it, and it was not to be taken.
+    Vacant,
 }
 
 /// What became of a comparison and a swap.
@@ -106,8 +109,8 @@ impl Election {
         let key = |name: &str| BASE64_STANDARD.encode(format!("{prefix}/{name}"));
         let place = format!("etcd {} below {prefix}", endpoints.join(", "));
         let (leadership, epoch, map) = (key("reign"), key("epoch"), key("map"));
-        let processes = format!("{prefix}/processes/");
-        Ok(Self { gateway, place, leadership, epoch, map, processes, lease: *lease })
+        let (processes, prefix) = (format!("{prefix}/processes/"), prefix.clone());
+        Ok(Self { gateway, place, prefix, leadership, epoch, map, processes, lease: *lease })
     }
 
     /// For people.
@@ -115,10 +118,13 @@ impl Election {
         &self.place
     }
 
-    /// Takes the lease if nobody has it.
-    pub(super) async fn campaign(&self, who: &str) -> Result<Campaign, RemoteError> {
+    /// Takes the lease if nobody has it and it is to be taken.
+    pub(super) async fn campaign(&self, who: &str, takes: bool) -> Result<Campaign, RemoteError> {
         if let Some(holder) = self.read(&self.leadership).await? {
             return Ok(Campaign::Lost(words(&holder)));
+        }
+        if !takes {
+            return Ok(Campaign::Vacant);
         }
         let (lease, granted) = self.grant().await?;
         let value = BASE64_STANDARD.encode(who);
@@ -162,8 +168,9 @@ impl Election {
         Ok(Held { lease, created: 0, granted })
     }
 
-    /// The processes that are there, at most [`PROCESSES_MAX`], and the last epoch that was given.
-    pub(super) async fn processes(&self) -> Result<(Vec<String>, u64), RemoteError> {
+    /// The processes that are there, at most [`PROCESSES_MAX`], and the last epoch that was given:
+    /// where there are several groups, the sum of theirs, which rises with each.
+    pub(super) async fn processes(&self, groups: usize) -> Result<(Vec<String>, u64), RemoteError> {
         let mut end = self.processes.clone();
         end.pop();
         let range = json!({
@@ -172,18 +179,22 @@ impl Election {
             "keys_only": true,
             "limit": PROCESSES_MAX.to_string(),
         });
-        let both = json!({
-            "compare": [],
-            "success": [{"request_range": range}, {"request_range": {"key": self.epoch}}],
-        });
-        let body = self.post("/v3/kv/txn", &both).await?;
+        let of = |group: usize| match groups {
+            1 => self.epoch.clone(),
+            _ => BASE64_STANDARD.encode(format!("{}/epoch", prefix_of(&self.prefix, group))),
+        };
+        let epochs = (0..groups).map(|group| json!({"request_range": {"key": of(group)}}));
+        let ranges = std::iter::once(json!({"request_range": range})).chain(epochs);
+        let all = json!({"compare": [], "success": ranges.collect::<Vec<_>>()});
+        let body = self.post("/v3/kv/txn", &all).await?;
         let keys = body.pointer("/responses/0/response_range/kvs").and_then(Value::as_array);
         let name = |kv: &Value| {
             let key = BASE64_STANDARD.decode(kv.get("key")?.as_str()?).ok()?;
             Some(String::from_utf8(key).ok()?.strip_prefix(&self.processes)?.to_owned())
         };
         let names = keys.into_iter().flatten().filter_map(name).collect();
-        Ok((names, epoch_of(found(&body, 1)?.as_ref())?))
+        let epochs = (1..=groups).map(|at| epoch_of(found(&body, at)?.as_ref()));
+        Ok((names, epochs.sum::<Result<u64, _>>()?))
     }
 
     /// Makes the lease longer.
@@ -293,6 +304,11 @@ impl Election {
     async fn post(&self, path: &str, body: &Value) -> Result<Value, RemoteError> {
         self.gateway.post_any(path, body).await
     }
+}
+
+/// Where the keys of a group are, of a service that has several.
+pub(super) fn prefix_of(prefix: &str, group: usize) -> String {
+    format!("{prefix}/groups/{group}")
 }
 
 /// The value that a transaction has read with this request.

@@ -6,6 +6,7 @@
 //! | `epoch` | the last epoch that was given, a number that only rises | for ever |
 //! | `map` | who holds which shard, who the duplicates are: a [`layout::Layout`] | for ever |
 //! | `processes/ADDRESS` | that a process serves clients of Redis Cluster there | its own lease ends |
+//! | `groups/G/…` | the first three of each group, where there are several ([`groups`]) | as above |
 //!
 //! **Two lines of defence.** The lease says who *should* write, the epoch at every duplicate who
 //! *can* (`fencing.rs` of duplicates). Where a majority acknowledges, the second alone is enough:
@@ -32,6 +33,7 @@ pub mod cluster;
 mod error;
 mod etcd;
 mod etcd_store;
+pub mod groups;
 pub mod layout;
 mod processes;
 mod relay;
@@ -48,7 +50,8 @@ use std::time::Duration;
 use self::error::LeadershipError;
 use self::etcd::{Campaign, Election, Held, Kept, Renewed, Swapped};
 pub use self::etcd_store::EtcdStore;
-pub use self::processes::{Processes, announce};
+pub use self::groups::{Group, Known, Processes};
+pub use self::processes::announce;
 pub use self::relay::{Door, Holder, StandIn, name};
 pub use self::sentinel::Sentinel;
 use evenkeel_stores::clients::error::RemoteError;
@@ -83,6 +86,17 @@ pub struct EtcdSettings {
     pub standby: bool,
 }
 
+impl EtcdSettings {
+    /// Those of one group: a service that has several has keys for each.
+    #[must_use]
+    pub fn of_group(&self, group: Group) -> Self {
+        match group.is_whole() {
+            true => self.clone(),
+            false => Self { prefix: etcd::prefix_of(&self.prefix, group.number), ..self.clone() },
+        }
+    }
+}
+
 /// Being the one who leads, for as long as the lease is renewed.
 #[derive(Debug)]
 pub struct Leadership {
@@ -100,7 +114,8 @@ pub struct Leadership {
 }
 
 /// Waits until nobody else leads; `reported` is called with who does, whenever that changes. `who`
-/// is a [`name`].
+/// is a [`name`]. So many looks at a lease that nobody has are left to others as `waits` says;
+/// `None`: all of them.
 ///
 /// # Errors
 /// When etcd's answer is one that waiting does not change, or another one leads and we are not to
@@ -109,15 +124,19 @@ pub async fn enter(
     settings: &EtcdSettings,
     service: &str,
     who: &str,
+    waits: impl Fn() -> Option<usize>,
     mut reported: impl FnMut(Holder),
 ) -> io::Result<Leadership> {
     let wrong = |error: LeadershipError| io::Error::other(format!("duplicates.{service}: {error}"));
     let election = Election::open(settings).map_err(wrong)?;
     let pause = settings.lease / LOOKS;
-    let mut said = Holder::default();
+    let (mut said, mut vacant) = (Holder::default(), 0);
     loop {
         let asked = boot_time();
-        let (holder, is_held) = match election.campaign(who).await {
+        let takes = waits().is_some_and(|waits| vacant >= waits);
+        let campaign = election.campaign(who, takes).await;
+        vacant = if matches!(campaign, Ok(Campaign::Vacant)) { vacant + 1 } else { 0 };
+        let (holder, is_held) = match campaign {
             Ok(Campaign::Won(held)) => {
                 let until = asked + relied_on(held.granted);
                 tracing::info!(service, lease = ?held.granted, "this process leads");
@@ -137,6 +156,7 @@ pub async fn enter(
                 return Err(wrong(LeadershipError::Taken { place, holder }));
             }
             Ok(Campaign::Lost(holder)) => (Holder::of(&holder), true),
+            Ok(Campaign::Vacant) => (said.clone(), true),
             Err(error) if error.may_pass => {
                 let words = format!("{} does not tell who leads: {error}", election.place());
                 (Holder { words, ..said.clone() }, false)
@@ -154,7 +174,8 @@ pub async fn enter(
             reported(holder.clone());
             said = holder;
         }
-        tokio::time::sleep(pause).await;
+        // Nobody is served meanwhile.
+        tokio::time::sleep(if vacant > 0 { pause / 2 } else { pause }).await;
     }
 }
 
@@ -163,6 +184,12 @@ impl Leadership {
     #[inline]
     pub fn is_valid(&self) -> bool {
         boot_time() < self.until.get() && self.given_up.get().is_none()
+    }
+
+    /// How long clients may wait, while it is not valid, for what becomes of it: as long as those
+    /// of a process that stands by. `None` where it was given up: somebody else leads at once.
+    pub fn patience(&self) -> Option<Duration> {
+        self.given_up.get().is_none().then(|| 2 * self.held().granted)
     }
 
     /// For clients and people, when it is not valid.
@@ -257,7 +284,7 @@ impl Leadership {
             Some(false) if self.given_up.get() == Some(true) => {}
             _ => return Ok(()),
         }
-        match self.election.campaign(&self.who).await {
+        match self.election.campaign(&self.who, true).await {
             Ok(Campaign::Won(held)) => {
                 if has_led().await != Some(false) {
                     self.election.revoke(&held).await;
@@ -271,7 +298,7 @@ impl Leadership {
                 Ok(())
             }
             Ok(Campaign::Lost(_)) => Err(self.lost()),
-            Err(_) => Ok(()),
+            Ok(Campaign::Vacant) | Err(_) => Ok(()),
         }
     }
 

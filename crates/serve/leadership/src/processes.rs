@@ -1,8 +1,9 @@
 //! Which processes of a service are there: each says so in etcd, under a lease of its own.
 //!
-//! Clients of Redis Cluster are shown all of them ([`crate::cluster`]). Nothing is decided by the
-//! list: a process that is missing there for a moment still serves. Who dies is in it until its
-//! lease ends. While etcd does not answer, the last list stays.
+//! Clients of Redis Cluster are shown all of them ([`crate::cluster`]), and groups of partitions
+//! are spread over them ([`crate::groups`]). Who may write is not decided by the list: a process
+//! that is missing there for a moment still serves. Who dies is in it until its lease ends. While
+//! etcd does not answer, the last list stays.
 
 use std::time::Duration;
 
@@ -10,40 +11,50 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::etcd::{Election, Held, Renewed};
+use super::groups::{Known, Processes};
 use super::{EtcdSettings, RENEWALS};
+use evenkeel_runtime::accept::first;
 use evenkeel_stores::clients::error::RemoteError;
 use evenkeel_stores::resp::cluster::Endpoint;
 
 /// How long after etcd could not be used it is tried again, at least.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// What is known of the processes of a service.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Processes {
-    /// Where their clients of Redis Cluster connect.
-    pub at: Vec<Endpoint>,
-    /// The last epoch that was given to one of them.
-    pub epoch: u64,
-}
-
-/// Makes known that this process is there, and tells who else is, for as long as it is polled.
+/// Makes known that this process is there, and tells who else is, until it leaves; then it is not
+/// there any more, before the lease has ended. A process is known by its first door; `known` says
+/// how many groups there are.
 pub async fn announce(
     settings: &EtcdSettings,
     own: &Endpoint,
-    known: &watch::Sender<Processes>,
-) -> std::convert::Infallible {
-    let (own, pause) = (own.to_string(), (settings.lease / RENEWALS).max(AGAIN_AFTER));
+    known: &watch::Sender<Known>,
+    leaving: impl Future<Output = ()>,
+) {
     let mut held = None;
+    let keeping = async { match keep(settings, own, known, &mut held).await {} };
+    first(leaving, keeping).await;
+    if let (Some(held), Ok(election)) = (&held, Election::open(settings)) {
+        election.revoke(held).await;
+    }
+}
+
+async fn keep(
+    settings: &EtcdSettings,
+    own: &Endpoint,
+    known: &watch::Sender<Known>,
+    held: &mut Option<Held>,
+) -> std::convert::Infallible {
+    let groups = known.borrow().holders.len();
+    let (own, pause) = (own.to_string(), (settings.lease / RENEWALS).max(AGAIN_AFTER));
     let mut is_silent = false;
     loop {
         let told = match Election::open(settings) {
             Ok(election) => loop {
-                match look(&election, &own, &mut held).await {
+                match look(&election, (&own, groups), held).await {
                     Ok(processes) => {
                         is_silent = false;
                         known.send_if_modified(|last| {
-                            let differs = *last != processes;
-                            *last = processes;
+                            let differs = last.processes != processes;
+                            last.processes = processes;
                             differs
                         });
                     }
@@ -62,7 +73,7 @@ pub async fn announce(
 
 async fn look(
     election: &Election,
-    own: &str,
+    (own, groups): (&str, usize),
     held: &mut Option<Held>,
 ) -> Result<Processes, RemoteError> {
     if let Some(lease) = held
@@ -73,7 +84,7 @@ async fn look(
     if held.is_none() {
         *held = Some(election.present(own).await?);
     }
-    let (names, epoch) = election.processes().await?;
+    let (names, epoch) = election.processes(groups).await?;
     Ok(Processes { at: names.iter().filter_map(|name| endpoint(name)).collect(), epoch })
 }
 

@@ -26,6 +26,7 @@ use evenkeel_runtime::dial::dial;
 use evenkeel_runtime::stream::Stream;
 use evenkeel_runtime::tls::ClientTls;
 use evenkeel_settings::address::ServerAddress;
+use evenkeel_stores::resp::cluster::Endpoint;
 use evenkeel_stores::resp::encode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::sync::watch;
@@ -74,6 +75,15 @@ impl Holder {
             Door::Plain => self.address,
             Door::Cluster => self.cluster,
         }
+    }
+}
+
+/// Host and port of what is no socket of this machine.
+pub fn endpoint(address: ServerAddress) -> Option<Endpoint> {
+    match address {
+        ServerAddress::Inet(at) => Some(Endpoint { host: at.ip().to_string(), port: at.port() }),
+        ServerAddress::Name { host, port } => Some(Endpoint { host: host.to_owned(), port }),
+        ServerAddress::Unix(_) => None,
     }
 }
 

@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 use super::*;
 use evenkeel_runtime::accept::worker_runtime;
+use evenkeel_stores::resp::cluster::Endpoint;
 
 const ETCD: &str = "/usr/bin/etcd";
 
@@ -65,6 +68,11 @@ impl Drop for Etcd {
     }
 }
 
+/// Nothing is left to others.
+fn at_once() -> Option<usize> {
+    Some(0)
+}
+
 fn reported(story: impl AsyncFnOnce()) {
     worker_runtime().unwrap().block_on(async {
         let limit = Duration::from_secs(30);
@@ -85,7 +93,7 @@ fn one_reigns_at_a_time_and_who_is_deposed_gives_no_epoch_and_stores_no_map() {
     let Some(etcd) = Etcd::start("reign") else { return };
     reported(async || {
         let settings = etcd.settings();
-        let first = enter(&settings, "cart", "the first", |_| {}).await.unwrap();
+        let first = enter(&settings, "cart", "the first", at_once, |_| {}).await.unwrap();
         assert!(first.is_valid());
         assert_eq!(first.epoch_above(7).await.unwrap(), 8);
         assert_eq!(first.epoch_above(0).await.unwrap(), 9, "never one that was given");
@@ -96,12 +104,13 @@ fn one_reigns_at_a_time_and_who_is_deposed_gives_no_epoch_and_stores_no_map() {
         assert_eq!(first.swap_map(0, b"two").await.unwrap(), Swapped::Other(Some(kept.clone())));
 
         let impatient = EtcdSettings { standby: false, ..settings.clone() };
-        let refused = enter(&impatient, "cart", "the second", |_| {}).await.unwrap_err();
+        let refused = enter(&impatient, "cart", "the second", at_once, |_| {}).await.unwrap_err();
         assert!(refused.to_string().contains("the first leads by the lease"), "{refused}");
 
         let begun = Instant::now();
         let mut said = Vec::new();
-        let second = enter(&settings, "cart", "the second", |who: Holder| said.push(who.words));
+        let second =
+            enter(&settings, "cart", "the second", at_once, |who: Holder| said.push(who.words));
         let second = second.await.unwrap();
         assert!(begun.elapsed() > relied_on(Duration::from_secs(1)), "the lease had to end");
         // A machine that stood still does not hear who leads in time, and says so.
@@ -123,7 +132,7 @@ fn one_reigns_at_a_time_and_who_is_deposed_gives_no_epoch_and_stores_no_map() {
         assert_eq!(second.load_map().await.unwrap().unwrap().bytes, b"two");
         second.resign().await;
         let begun = Instant::now();
-        let third = enter(&settings, "cart", "the third", |_| {}).await.unwrap();
+        let third = enter(&settings, "cart", "the third", at_once, |_| {}).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(1), "it was given back");
         assert!(third.is_valid() && !second.is_valid());
     });
@@ -144,7 +153,7 @@ fn who_cannot_reach_etcd_waits_and_says_so() {
     };
     reported(async || {
         let mut said = Vec::new();
-        let entering = enter(&settings, "cart", "me", |why: Holder| said.push(why.words));
+        let entering = enter(&settings, "cart", "me", at_once, |why: Holder| said.push(why.words));
         let entered = tokio::time::timeout(Duration::from_millis(600), entering).await;
         assert!(entered.is_err(), "it waits");
         let words = said.concat();
@@ -152,7 +161,43 @@ fn who_cannot_reach_etcd_waits_and_says_so() {
         let user = Some("evenkeel".to_owned());
         let missing = Some(PathBuf::from("/no/such/file"));
         let settings = EtcdSettings { user, password_file: missing, ..settings };
-        let error = enter(&settings, "cart", "me", |_| {}).await.unwrap_err().to_string();
+        let error = enter(&settings, "cart", "me", at_once, |_| {}).await.unwrap_err().to_string();
         assert!(error.contains("duplicates.cart: /no/such/file"), "{error}");
+    });
+}
+
+#[test]
+fn groups_are_led_apart_and_a_lease_that_nobody_has_is_left_to_others_for_a_while() {
+    let Some(etcd) = Etcd::start("groups") else { return };
+    reported(async || {
+        let settings = etcd.settings();
+        let [one, two] = [0, 1].map(|number| settings.of_group(Group { number, of: 2 }));
+        let first = enter(&one, "cart", "the first", at_once, |_| {}).await.unwrap();
+        let second = enter(&two, "cart", "the second", at_once, |_| {}).await.unwrap();
+        assert_eq!(first.epoch_above(6).await.unwrap(), 7);
+        assert_eq!(second.epoch_above(0).await.unwrap(), 1, "numbers of its own");
+        let own = Endpoint { host: "127.0.0.1".to_owned(), port: 7 };
+        let known = watch::Sender::new(Known::nothing(2));
+        let mut seen = known.subscribe();
+        let told = seen.wait_for(|it| it.processes.epoch > 0);
+        let announced = tokio::select! {
+            told = told => told.unwrap().processes.clone(),
+            () = announce(&settings, &own, &known, std::future::pending()) => unreachable!(),
+        };
+        assert_eq!(announced, Processes { at: vec![own], epoch: 8 });
+
+        second.resign().await;
+        let looks = Cell::new(0);
+        let leaves_two = || {
+            looks.set(looks.get() + 1);
+            Some(2)
+        };
+        let third = enter(&two, "cart", "the third", leaves_two, |_| {}).await.unwrap();
+        assert_eq!(looks.get(), 3, "two were left to others");
+        assert!(first.is_valid() && third.is_valid());
+        first.resign().await;
+        let waiting = enter(&one, "cart", "the third", || None, |_| {});
+        let waited = tokio::time::timeout(Duration::from_secs(1), waiting).await;
+        assert!(waited.is_err(), "it takes nothing");
     });
 }

@@ -155,20 +155,21 @@ impl Opened {
             Service::open(placement, paths)
         });
         let placement = placement.transpose()?;
-        let duplicates = config.duplicates.iter().map(duplicates::Service::open);
-        let duplicates = duplicates.collect::<io::Result<Vec<duplicates::Service>>>()?;
+        let duplicates = config.duplicates.iter().map(duplicates::Service::open_all);
+        let duplicates =
+            duplicates.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
         let (watchers, clusters) = open_clusters(config)?;
         Ok(Self { listens, agents, admin, mesh, placement, duplicates, watchers, clusters })
     }
 
-    fn sides(&self) -> io::Result<Sides> {
+    fn sides(&self) -> Sides {
         let duplicates = self.duplicates.iter();
-        let duplicates = duplicates.map(|service| Ok((service.address()?, service.state())));
-        Ok(Sides {
+        let duplicates = duplicates.map(|service| (service.address(), service.state()));
+        Sides {
             redirect: self.mesh.as_ref().map(Member::state),
             placement: self.placement.as_ref().map(Service::state),
-            duplicates: duplicates.collect::<io::Result<_>>()?,
-        })
+            duplicates: duplicates.collect(),
+        }
     }
 
     fn cluster_states(&self) -> Vec<Option<Arc<ClusterStates>>> {
@@ -215,7 +216,7 @@ impl Process {
         let (config, states, clock) = (Arc::clone(&whole.config), &whole.states, whole.clock);
         let tls = Arc::new(LoadedTls::load(&config, &LoadedTls::default())?);
         discovery::ask_first(&resolver, states, &config, clock);
-        let (sides, clusters) = (opened.sides()?, opened.cluster_states());
+        let (sides, clusters) = (opened.sides(), opened.cluster_states());
         let admin = opened.admin.as_ref().map(|admin| admin.listener.place()).transpose()?;
         let listens = std::mem::take(&mut opened.listens);
         let (access, access_log) = AccessLog::open(&config.log);
@@ -344,7 +345,7 @@ impl Process {
         self.sides.placement.as_ref()
     }
 
-    /// Where each `[duplicates.NAME]` takes clients, and how it stands; by name.
+    /// Where each group of each `[duplicates.NAME]` takes clients, and how it stands; by name.
     #[must_use]
     pub fn duplicates(&self) -> &[(SocketAddr, watch::Receiver<Arc<DuplicatesState>>)] {
         &self.sides.duplicates

@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use crate::inbox::Inbox;
 use evenkeel_duplicates_config::Connector;
+use evenkeel_duplicates_config::access::Login;
 use evenkeel_runtime::dial::dial;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{ReplyScanner, elements};
@@ -75,13 +76,18 @@ pub async fn reach(connector: &Connector) -> io::Result<Link> {
     })
 }
 
+/// What is said first: who we are, if that is asked.
+pub fn hello(connector: &Connector) -> Vec<&[u8]> {
+    let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
+    if let Some(Login { user, password }) = connector.login() {
+        hello.extend([b"AUTH", user.as_bytes(), password.as_bytes()]);
+    }
+    hello
+}
+
 impl Link {
     async fn greet(&mut self, connector: &Connector, label: &str) -> io::Result<()> {
-        let password = connector.password();
-        let hello: Vec<&[u8]> = match password {
-            Some(password) => vec![b"HELLO", b"3", b"AUTH", b"default", password.as_bytes()],
-            None => vec![b"HELLO", b"3"],
-        };
+        let hello = hello(connector);
         let reply = self.ask(&hello).await?;
         if reply.first() == Some(&b'-') {
             return Err(self.unexpected(&hello[..1], &reply));

@@ -89,6 +89,8 @@ pub struct Look {
     pub watermark: Option<Position>,
     /// Whether it has keys that are not ours.
     pub holds_data: bool,
+    /// The last database that has keys, as far as it tells.
+    pub database_last: u8,
 }
 
 /// Asks a server what it has.
@@ -103,7 +105,19 @@ pub async fn look(link: &mut Link, name: &str) -> io::Result<Look> {
     let size = link.ask(&[b"DBSIZE"]).await?;
     let size = integer(&size).and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
     let own = u64::from(stamp.epoch.0 > 0) + u64::from(watermark.is_some());
-    Ok(Look { epoch: stamp.epoch, watermark, holds_data: size > own })
+    let database_last = last_database(&link.ask(&[b"INFO", b"keyspace"]).await?);
+    let holds_data = size > own || database_last > 0;
+    Ok(Look { epoch: stamp.epoch, watermark, holds_data, database_last })
+}
+
+/// By the answer to `INFO keyspace`, which has a line for each database with keys.
+fn last_database(reply: &[u8]) -> u8 {
+    let text = String::from_utf8_lossy(payload(reply).unwrap_or_default()).into_owned();
+    let number = |line: &str| {
+        let number: u64 = line.strip_prefix("db")?.split_once(':')?.0.parse().ok()?;
+        Some(u8::try_from(number).unwrap_or(u8::MAX))
+    };
+    text.lines().filter_map(number).max().unwrap_or_default()
 }
 
 /// One that is being filled, or that says nonsense, has a history that is nobody's.
@@ -373,7 +387,7 @@ mod tests {
         match child {
             Ok(child) => {
                 let address = address.into();
-                Some((Redis(child), Connector::Tcp { address, password: None, tls: None }))
+                Some((Redis(child), Connector::Tcp { address, login: None, tls: None }))
             }
             Err(error) => {
                 eprintln!("SKIPPED: redis-server: {error} (apt-get install redis-server)");
@@ -396,6 +410,15 @@ mod tests {
     fn run(story: impl AsyncFnOnce()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         tokio::task::LocalSet::new().block_on(&runtime.unwrap(), story());
+    }
+
+    #[test]
+    fn the_last_database_with_keys_is_told() {
+        let text = "# Keyspace\r\ndb0:keys=2,expires=0,avg_ttl=0\r\ndb11:keys=1,expires=0\r\n";
+        let reply = |kind: &str| format!("{kind}{}\r\n{text}\r\n", text.len()).into_bytes();
+        assert_eq!(last_database(&reply("$")), 11);
+        assert_eq!(last_database(b"$12\r\n# Keyspace\r\n\r\n"), 0);
+        assert_eq!(last_database(b"-ERR no\r\n"), 0);
     }
 
     /// Both have seen what was there when one of them writes: the other one must see that.
@@ -469,7 +492,7 @@ mod tests {
                 let to = address.to_string().parse().unwrap();
                 let (through, relay) = before(word, to, lower).await;
                 let relaying = tokio::task::spawn_local(relay);
-                let through = Connector::Tcp { address: through.into(), password: None, tls: None };
+                let through = Connector::Tcp { address: through.into(), login: None, tls: None };
                 let mut link = connect(&through, "evenkeel-cart-look").await.unwrap();
                 assert!(fence(&mut link, &late, &through).await.is_ok());
                 drop(link);

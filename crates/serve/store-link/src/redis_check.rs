@@ -12,6 +12,7 @@ use std::io;
 
 use crate::connect::Link;
 use evenkeel_duplicates_config::Connector;
+use evenkeel_stores::resp::databases::{DATABASES, DATABASES_MAX};
 use evenkeel_stores::resp::reply::{elements, payload};
 
 const VERSION_MIN: u64 = 7;
@@ -38,6 +39,37 @@ pub fn version(connector: &Connector, link: &Link) -> Option<String> {
     let version = field(link.hello(), b"version").filter(|_| is_redis)?;
     let is_plain = version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     is_plain.then(|| String::from_utf8_lossy(version).into_owned())
+}
+
+/// How many databases clients may choose from at a Redis: none but 0 where it does not let us
+/// choose.
+///
+/// # Errors
+/// When it does not answer.
+pub async fn databases(connector: &Connector, link: &mut Link) -> io::Result<u8> {
+    if !matches!(connector, Connector::Tcp { .. }) {
+        return Ok(1);
+    }
+    let settings = link.ask(&[b"CONFIG", b"GET", b"databases"]).await?;
+    let count = count_databases(&settings);
+    if count > 1 {
+        let last = (count - 1).to_string();
+        let chosen = link.ask(&[b"SELECT", last.as_bytes()]).await?;
+        if chosen != b"+OK\r\n" {
+            return Ok(1);
+        }
+        link.expect_ok(&[b"SELECT", b"0"]).await?;
+    }
+    Ok(count)
+}
+
+/// As many as it says, or as is usual.
+fn count_databases(settings: &[u8]) -> u8 {
+    let said = field(settings, b"databases").and_then(|count| str::from_utf8(count).ok());
+    match said.and_then(|count| count.parse::<u64>().ok()) {
+        Some(count) => u8::try_from(count).unwrap_or(DATABASES_MAX).clamp(1, DATABASES_MAX),
+        None => DATABASES,
+    }
 }
 
 /// Why a Redis must not be a duplicate.
@@ -112,6 +144,16 @@ mod tests {
         assert!(said("1000", "volatile-ttl").unwrap_err().to_string().contains("volatile-ttl"));
         let forbidden = check_eviction(b"-NOPERM no\r\n").unwrap().unwrap();
         assert!(forbidden.contains("NOPERM"), "{forbidden}");
+    }
+
+    #[test]
+    fn a_server_has_as_many_databases_as_it_says() {
+        for (said, expected) in
+            [("16", 16), ("1", 1), ("64", 64), ("0", 1), ("128", 128), ("2147483647", 128)]
+        {
+            assert_eq!(count_databases(&array(&["databases", said])), expected, "{said}");
+        }
+        assert_eq!(count_databases(b"-NOPERM no\r\n"), 16, "then it is tried");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod duplicates;
 mod instance;
 mod page;
 mod placement;
+mod priced;
 mod redirect;
 mod snapshot;
 mod violations;

@@ -351,7 +351,11 @@ fn describe(config: &Config) -> String {
         let duplicates: usize = service.partitions.iter().map(Vec::len).sum();
         let (name, partitions) = (&service.name, service.partitions.len());
         let s = if partitions == 1 { "" } else { "s" };
-        format!(", {name}: {duplicates} duplicates in {partitions} partition{s}")
+        let groups = match service.group.of {
+            1 => String::new(),
+            groups => format!(" of {groups} groups"),
+        };
+        format!(", {name}: {duplicates} duplicates in {partitions} partition{s}{groups}")
     };
     let duplicates: String = config.duplicates.iter().map(service).collect();
     format!("{workers} workers, upstreams: {upstreams}{agents}{placement}{duplicates}")

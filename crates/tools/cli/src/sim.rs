@@ -12,7 +12,7 @@ use evenkeel_sim::duplicates::DuplicatesScenario;
 use evenkeel_sim::placement::input::DayScenario;
 use evenkeel_sim::redirect::SiteReport;
 use evenkeel_sim::report::TierReport;
-use evenkeel_sim::{RunReport, Scenario};
+use evenkeel_sim::{Priced, RunReport, Scenario};
 use serde::Serialize;
 
 use crate::flag::FlagError;
@@ -127,6 +127,10 @@ fn table(scenario: &Scenario, runs: &[RunReport]) -> Table {
     if scenario.geography.is_some() {
         header.extend(["late", "elsewhere"]);
     }
+    let has_prices = runs.iter().any(|run| run.priced.is_some());
+    if has_prices {
+        header.extend(["lean", "cost"]);
+    }
     header.extend(["mean ms", "p50", "p95", "p99", "p99.9", "max"]);
     // Of one part of each tier, for comparison with the whole request.
     let tiers = (1..=scenario.tiers.len()).flat_map(|tier| {
@@ -151,6 +155,9 @@ fn table(scenario: &Scenario, runs: &[RunReport]) -> Table {
             let late = late as f64 / all.max(1) as f64;
             cells
                 .extend([late, redirect.redirected_ratio].map(|it| format!("{:.2} %", 100.0 * it)));
+        }
+        if let Some(Priced { lean, cost, .. }) = run.priced {
+            cells.extend([format!("{:.2} %", 100.0 * lean), format!("{cost:.2}")]);
         }
         let quantiles = [run.mean_ms, run.p50_ms, run.p95_ms, run.p99_ms, run.p999_ms, run.max_ms];
         cells.extend(quantiles.map(ms));

@@ -80,3 +80,103 @@ fn what_is_wrong_in_a_file_is_told_with_its_line() {
     assert!(words.contains(&format!("wrong.toml:{line}")), "{words}");
     assert!(words.contains("severs"), "{words}");
 }
+
+const PRICE: &str = "optional=0.1,wan=0.015,node=0.35";
+
+/// Paris has work for 1.3 of its capacity, London for half; a request is ten times dearer full.
+const TWO: &str = r#"
+objective = "80ms"
+round_trips = [["0ms", "14ms"], ["14ms", "0ms"]]
+[[site]]
+name = "Paris"
+demand = "2080/s"
+servers = 16
+service = "10ms"
+lean = "1ms"
+[[site]]
+name = "London"
+demand = "800/s"
+servers = 16
+service = "10ms"
+lean = "1ms"
+"#;
+
+#[test]
+fn a_priced_plan_sends_away_what_is_cheaper_there_and_dims_the_rest() {
+    let folder = Folder::new("plan-priced");
+    let input = folder.file("two.toml");
+    std::fs::write(&input, TWO).unwrap();
+    let words = String::from_utf8(plan(&input, &["--price", PRICE]).stdout).unwrap();
+    assert!(words.contains(" % to London: one more request costs 0."), "{words}");
+    let priced = answer(&input, &["--price", PRICE]);
+    let of = |key: &str, site: usize| priced[key][site].as_f64().unwrap();
+    let sums = priced["shares"].as_array().unwrap().iter().map(|row| {
+        row.as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).sum::<f64>()
+    });
+    assert!(sums.into_iter().all(|sum| (sum - 1.0).abs() < 1e-9), "{priced}");
+    // What is asked of both is 0.9 of what both can do: neither sends nor dims everything.
+    assert!((0.1..0.4).contains(&priced["shares"][0][1].as_f64().unwrap()), "{priced}");
+    assert!(of("dimmer", 0) > 0.8 && of("dimmer", 1) > 0.8, "{priced}");
+    assert!(of("utilisation", 0) < 1.0 && of("utilisation", 1) < 1.0, "{priced}");
+    assert_eq!(priced["hash"], answer(&input, &["--price", PRICE])["hash"]);
+    // A way that costs more than content: all stays, and Paris dims to what it can do (study, R2:
+    // one more request only dims more).
+    let stays = answer(&input, &["--price", "optional=0.1,wan=5,node=0.35"]);
+    assert_eq!(stays["redirected"], 0, "{stays}");
+    let dimmer = stays["dimmer"][0].as_f64().unwrap();
+    let work = 1.3 * (dimmer + (1.0 - dimmer) * 0.1);
+    assert!((0.75..1.0).contains(&work), "{stays}");
+    let price = stays["price"][0].as_f64().unwrap();
+    assert!((0.11..0.2).contains(&price), "c_o y / (y - n) is 0.111: {stays}");
+    assert_ne!(stays["hash"], priced["hash"]);
+}
+
+/// Late requests as a power of the load, half as many with hedges while there is room.
+#[test]
+fn curves_in_a_file_are_priced_with_their_hedges() {
+    let late = |load: u32| (1e6 * (f64::from(load) / 100.0).powi(12)).min(1e6) as u32;
+    let plain: Vec<u32> = (0..300).map(late).collect();
+    let hedged: Vec<u32> = (0..300)
+        .map(|load| if load < 70 { late(load) / 2 } else { late(load * 11 / 10) })
+        .collect();
+    let of = |curve: &Vec<u32>| serde_json::json!([[curve, curve], [curve, curve]]);
+    let document = |work: Value| {
+        serde_json::json!({
+            "demand": [65, 95], "curves_ppm": of(&plain), "hedged_curves_ppm": of(&hedged),
+            "saturation": [100, 100], "work_ms": work, "names": ["Paris", "London"],
+        })
+    };
+    let folder = Folder::new("plan-priced-curves");
+    let input = folder.file("curves.json");
+    let wan = "optional=0.1,wan=5,node=0";
+    std::fs::write(&input, document(serde_json::json!([[10, 1], [10, 10]])).to_string()).unwrap();
+    let priced = answer(&input, &["--price", wan]);
+    // Paris has room and hedges; London has nothing to leave out, and at its load copies harm.
+    assert_eq!(priced["hedged"], serde_json::json!([true, false]), "{priced}");
+    assert_eq!(priced["dimmer"], serde_json::json!([1.0, 1.0]), "{priced}");
+    std::fs::write(&input, document(serde_json::json!([[10, 1], [10, 11]])).to_string()).unwrap();
+    let error = String::from_utf8(plan(&input, &["--price", wan]).stderr).unwrap();
+    assert!(error.contains("service 1") && error.contains("curves.json"), "{error}");
+}
+
+#[test]
+fn a_price_that_is_none_is_told_with_what_is() {
+    for (price, words) in [
+        ("optional", "optional, expected NAME=PRICE"),
+        ("wan=-1", "wan=-1, expected NAME=PRICE, a price from 0 to 10"),
+        ("wan=11", "wan=11, expected NAME=PRICE, a price from 0 to 10"),
+        ("latency=1", "latency, expected one of optional, wan, node"),
+        ("wan=1,wan=2", "wan twice"),
+        ("", "nothing"),
+    ] {
+        let output = plan(&scenario(), &["--price", price]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(words), "{price}: {error}");
+    }
+    let folder = Folder::new("plan-priced-wrong");
+    let input = folder.file("wrong.toml");
+    std::fs::write(&input, TWO.replacen("lean = \"1ms\"", "lean = \"11ms\"", 1)).unwrap();
+    let output = plan(&input, &["--price", PRICE]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("wrong.toml:9"), "{error}");
+}

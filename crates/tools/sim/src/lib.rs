@@ -33,6 +33,6 @@ pub mod weather;
 pub mod workload;
 pub mod world;
 
-pub use report::RunReport;
+pub use report::{Priced, RunReport};
 pub use scenario::Scenario;
 pub use world::run;

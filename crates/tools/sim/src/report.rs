@@ -17,7 +17,7 @@ use crate::ends::{End, Ends};
 use crate::placement::day::{Day, PlacementReport, Strategy};
 use crate::redirect::{RedirectReport, SiteWindow};
 use crate::sampler::{LoadReport, Loads, WindowReport, Windows};
-use crate::scenario::Scenario;
+use crate::scenario::{Prices, Scenario};
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
@@ -102,6 +102,9 @@ pub struct RunReport {
     /// Who served whom, where there are several data centres.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect: Option<RedirectReport>,
+    /// What it cost by the scenario's prices, where it has some.
+    #[serde(flatten)]
+    pub priced: Option<Priced>,
     /// What it cost, where that was asked for in place of latencies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bill: Option<Outcome>,
@@ -111,6 +114,25 @@ pub struct RunReport {
     /// What partitions of duplicates came to, where stores were duplicated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<DuplicatesReport>,
+}
+
+/// What a run between data centres cost, by the scenario's prices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Priced {
+    /// Violations, lost content, redirects and copies together: as many violations in 1,000
+    /// requests.
+    pub cost: f64,
+    /// Share of the requests that missed the objective or were not served.
+    pub late: f64,
+    /// Share that was served without optional content.
+    pub lean: f64,
+    /// Share that another site served.
+    pub away: f64,
+    /// Node time that copies took, in seconds per 1,000 requests.
+    pub copies_s: f64,
+    /// Share of the windows in which more than 5 % were violations; absent without `run.window`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_windows: Option<f64>,
 }
 
 /// The parts of a tier that were answered, each by itself.
@@ -195,6 +217,9 @@ pub(crate) struct Tally {
     ends: Ends,
     /// Later is a violation.
     objective: Option<Duration>,
+    prices: Option<Prices>,
+    /// Core time that hedges were, seconds; those of the warm-up too.
+    pub(crate) copies_s: f64,
     window: RequestWindow,
     events: u64,
     digest: u64,
@@ -233,6 +258,8 @@ impl Tally {
             parts: scenario.tiers.iter().map(|_| recorder()).collect(),
             ends: Ends::default(),
             objective: (!objective.is_zero()).then_some(objective),
+            prices: scenario.geography.as_ref().and_then(|geography| geography.prices),
+            copies_s: 0.0,
             window: RequestWindow::default(),
             events: 0,
             digest: 0xcbf2_9ce4_8422_2325,
@@ -308,18 +335,40 @@ impl Tally {
         self.latency
     }
 
+    /// What the run cost.
+    fn priced(&self, redirect: &RedirectReport, windows: &[WindowReport]) -> Option<Priced> {
+        let prices = self.prices?;
+        let all = self.ends.all().max(1) as f64;
+        let late = self.ends.violations as f64 / all;
+        let lean = (self.ends.served - self.ends.optional) as f64 / all;
+        let away = redirect.redirected_ratio;
+        let copies_s = 1e3 * self.copies_s / self.arrived.max(1) as f64;
+        let is_late = |window: &&WindowReport| window.violations * 20 > window.calls();
+        let late_windows = windows.iter().filter(is_late).count() as f64;
+        let each = prices.wan.mul_add(away, prices.optional.mul_add(lean, late));
+        Some(Priced {
+            cost: prices.node.mul_add(copies_s, 1e3 * each),
+            late,
+            lean,
+            away,
+            copies_s,
+            late_windows: (!windows.is_empty()).then(|| late_windows / windows.len() as f64),
+        })
+    }
+
     pub(crate) fn into_report(
-        self,
+        mut self,
         policy: &str,
         seed: u64,
         end: Instant,
         sites: Option<(RedirectReport, Vec<Vec<SiteWindow>>)>,
     ) -> RunReport {
-        let mut windows = self.windows.map(Windows::into_reports).unwrap_or_default();
+        let mut windows = self.windows.take().map(Windows::into_reports).unwrap_or_default();
         let (redirect, of_sites) = sites.unzip();
         for (window, of_sites) in windows.iter_mut().zip(of_sites.unwrap_or_default()) {
             window.sites = of_sites;
         }
+        let priced = redirect.as_ref().and_then(|redirect| self.priced(redirect, &windows));
         let quantile = |p: f64| millis(self.latency.quantile(Probability::clamped(p)));
         let requests = self.ends.all();
         let share = |part: u64| part as f64 / requests.max(1) as f64;
@@ -356,6 +405,7 @@ impl Tally {
             windows,
             load: self.loads.into_report(),
             redirect,
+            priced,
             bill: None,
             placement: None,
             duplicates: None,

@@ -4,6 +4,7 @@
 
 mod bounds;
 mod law;
+mod priced;
 mod service;
 mod sites;
 mod spelling;
@@ -21,6 +22,7 @@ use serde::Serialize;
 use crate::fault::{Fault, Target, What};
 use crate::millis;
 pub use law::ServiceLaw;
+pub use priced::{Hiccup, Prices, Surge};
 pub use service::{Dimmer, Replica, Work};
 pub use sites::{Geography, Redirect, Series, Site, Wan, WanWay};
 pub use spelling::Spelling;
@@ -301,8 +303,21 @@ impl Scenario {
 
     /// Fills in what follows from something else that was written.
     fn resolve(&mut self, root: &mut Table<'_>) {
+        self.resolve_replicas();
         self.resolve_sites(root);
         self.resolve_tiers();
+        if let Some(rate) = self.workload.rate {
+            self.workload.utilisation = rate / self.capacity();
+        }
+        if let Some(duration) = self.workload.duration {
+            self.workload.requests = self.workload.expected(self.rate(), duration);
+        }
+    }
+
+    fn resolve_replicas(&mut self) {
+        if let (Some(geography), [of_all]) = (&self.geography, &self.replicas[..]) {
+            self.replicas = vec![*of_all; geography.servers()];
+        }
         if let (Some(work), false) = (&self.work, self.replicas.is_empty()) {
             let cores: u32 = self.replicas.iter().map(|replica| replica.cores).sum();
             self.cluster.servers = self.replicas.len();
@@ -312,12 +327,6 @@ impl Scenario {
             self.cluster.service_cv = work.cv;
             // The page of an item costs what it costs, whichever shop makes it.
             self.cluster.same_work = self.cluster.real == Real::Shop;
-        }
-        if let Some(rate) = self.workload.rate {
-            self.workload.utilisation = rate / self.capacity();
-        }
-        if let Some(duration) = self.workload.duration {
-            self.workload.requests = self.workload.expected(self.rate(), duration);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use evenkeel_core::{Duration, Instant, Rng};
 
-use crate::scenario::{Arrivals, Cluster, Scenario, ServiceLaw, Site, Work};
+use crate::scenario::{Arrivals, Cluster, Hiccup, Scenario, ServiceLaw, Site, Work};
 
 /// A request as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -136,6 +136,19 @@ impl Arriving {
         }
     }
 
+    /// The mean rate at which users of a data centre will come in the time from `now` on, per
+    /// second.
+    pub fn mean_rate(&self, site: usize, now: Instant, over: Duration) -> f64 {
+        const PARTS: u32 = 10;
+        let of = &self.sites[site];
+        let rate = |part: u32| {
+            let at = now + over * part / PARTS;
+            let step = (at.as_nanos() / of.step_ns) as usize % of.gap_ns.len();
+            self.rate_factor * 1e9 / of.gap_ns[step]
+        };
+        (0..PARTS).map(rate).sum::<f64>() / f64::from(PARTS)
+    }
+
     /// When a generator's first request comes.
     pub fn first(&mut self, generator: u32) -> Instant {
         match self.arrivals {
@@ -256,10 +269,20 @@ pub fn work(work_seed: u64, copy: u32, cv: f64) -> f64 {
 
 /// The kind of [`luck`] by which a share of requests fails.
 pub const FAILS: u32 = 0;
+/// The luck of hiccups, and the next kind that of their length.
+const HICCUPS: u32 = 8;
 
 /// The luck of the n-th copy of a request, in [0, 1), a number of its own for each kind of it.
 pub fn luck(work_seed: u64, copy: u32, kind: u32) -> f64 {
     1.0 - uniform(work_seed.rotate_left(32) ^ u64::from(copy), kind)
+}
+
+/// Whether something outside its server makes a copy late, and by how much.
+pub fn hiccup(of: &Hiccup, work_seed: u64, copy: u32) -> Duration {
+    if luck(work_seed, copy, HICCUPS) >= of.share {
+        return Duration::ZERO;
+    }
+    of.mean.mul_f64(-(1.0 - luck(work_seed, copy, HICCUPS + 1)).ln())
 }
 
 /// Core time of requests with and without optional content: lognormal, and a request that is large
@@ -345,7 +368,8 @@ mod tests {
     #[test]
     fn core_time_has_the_asked_means_and_variations() {
         let mean = Duration::from_millis(60);
-        let work = Work { optional: mean, mandatory: mean / 5, cv: 1.5, cv_mandatory: 0.5 };
+        let work =
+            Work { optional: mean, mandatory: mean / 5, cv: 1.5, cv_mandatory: 0.5, hiccup: None };
         let core_time = CoreTime::new(&work);
         for (is_full, mean_ms, cv) in [(true, 60.0, 1.5), (false, 12.0, 0.5)] {
             let draws: Vec<_> =

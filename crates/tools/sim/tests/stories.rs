@@ -311,6 +311,7 @@ fn every_shipped_scenario_runs_the_same_twice() {
             "c3-dynamic" => &["workload.phases.0.at=20ms"],
             "brownout-crash" => &["faults.0.at=1s", "faults.1.at=2s", "faults.7.at=4s"],
             "brownout-step" => &["workload.phases.1.at=300ms", "workload.phases.2.at=600ms"],
+            _ if name.starts_with("joint-") => &["redirect.profile_requests=2000"],
             _ => &[],
         };
         sooner.iter().for_each(|set| node.set(set).unwrap());
@@ -535,6 +536,39 @@ fn a_step_is_felt_by_those_who_wait_for_the_percentile() {
     let full_again = between(&forward, 40.0, 50.0).all(|window| window.optional == window.served);
     assert!(full_again, "ten seconds after the relief everything is served");
     assert!(forward.violations.unwrap() < published.violations.unwrap());
+}
+
+/// Two steps of the shipped scenario, cores known and not: what the first overload costs where the
+/// capacity must be learnt, and what it does not cost afterwards.
+#[test]
+fn a_step_is_felt_at_once_although_nobody_told_the_cores() {
+    let phase = |at: u32, factor: f64| format!("{{at = '{at}s', rate_factor = {factor}}}");
+    let phases = [phase(0, 0.6), phase(10, 1.3), phase(20, 0.6), phase(30, 1.3)].join(", ");
+    let phases = format!("workload.phases=[{phases}]");
+    let run = |cores: &str, policy: &str, seed: u64| {
+        let sets = [&*phases, "workload.duration=40s", cores];
+        evenkeel_sim::run(&scenario(shipped("brownout-step.toml"), &sets), policy, seed)
+    };
+    let late = |run: &RunReport, from_s: f64, until_s: f64| {
+        let windows: Vec<_> = between(run, from_s, until_s).collect();
+        let violations: u64 = windows.iter().map(|window| window.violations).sum();
+        let all: u64 = windows.iter().map(|it| it.served + it.timeouts + it.failed).sum();
+        violations as f64 / all as f64
+    };
+    for seed in 1..=3 {
+        let [told, learnt] = ["known", "unknown"]
+            .map(|cores| run(&format!("dimmer.cores='{cores}'"), "random+feed-forward", seed));
+        let published = run("dimmer.cores='unknown'", "random+published", seed);
+        let first = [&told, &learnt, &published].map(|run| late(run, 10.0, 12.5));
+        assert!(first[1] < 0.02 && first[1] < 0.1 * first[2], "first step: {first:?}");
+        let second = [&told, &learnt, &published].map(|run| late(run, 30.0, 32.5));
+        assert!(second[1] < 0.02, "second step: {second:?}");
+        for (from_s, until_s) in [(0.0, 10.0), (12.5, 20.0), (22.5, 30.0)] {
+            let steady = [&told, &learnt].map(|run| late(run, from_s, until_s));
+            assert!(steady[1] < steady[0] + 0.02, "from {from_s} s on: {steady:?}");
+        }
+        assert!(between(&learnt, 22.5, 30.0).all(|window| window.optional == window.served));
+    }
 }
 
 #[test]

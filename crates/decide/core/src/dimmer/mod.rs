@@ -7,6 +7,7 @@
 //!
 //! | room | does |
 //! |---|---|
+//! | `capacity` | what the replica can do, where its cores are not told |
 //! | `content` | what one request gets: parts in order, coin or session |
 //! | `feed_forward` | the default law: make the work of the next moment fit |
 //! | `published` | the paper's law, exact and within bounds |
@@ -21,6 +22,7 @@
 //! Periods with fewer than twenty samples are taken together, five at most: the 95th percentile of
 //! seven samples is their maximum.
 
+mod capacity;
 mod content;
 mod crowd;
 mod feed_forward;
@@ -32,6 +34,7 @@ use crate::rng::Rng;
 use crate::time::{Duration, Instant, from_millis_f64};
 use crate::units::{Dimmer, Probability};
 
+use capacity::{Capacity, Sample, Seen, Serves};
 pub use content::{Choice, Content, PARTS_MAX, place_of};
 use crowd::Crowd;
 use feed_forward::{Demand, FeedForward};
@@ -41,8 +44,8 @@ use share::{CoresCheck, Entry, Served, ShareClock, WorkModel};
 /// How a replica dims.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Law {
-    /// From arrivals, backlog, cores and measured work; while work or cores are unknown, as
-    /// [`Law::Published`].
+    /// From arrivals, backlog, cores and measured work. Without cores from the capacity, which is
+    /// learnt at the first overload; while it or the work is unknown, as [`Law::Published`].
     FeedForward,
     /// The paper's controller, kept within bounds.
     Published,
@@ -98,6 +101,8 @@ pub struct Ticket {
     number: u64,
     arrived_at: Instant,
     content: Content,
+    /// Others who were present when it arrived.
+    company: u32,
     /// Reading of the share clock when it entered service.
     began: Option<Entry>,
 }
@@ -142,12 +147,17 @@ pub struct DimmerState {
     pub full_work: Option<Duration>,
     /// Lean over full work; 0 until a lean request was seen.
     pub lean_ratio: f64,
+    /// Requests that come per second.
+    pub asked_per_s: f64,
     /// Cores it would take to serve every request in full, when measured.
     pub asked_cores: Option<f64>,
     /// Cores there are, when told.
     pub cores: Option<f64>,
     /// Cores there seem to be, where so many as was told cannot be.
     pub cores_seen: Option<f64>,
+    /// Full requests per second that the replica can do, where cores were not told and this was
+    /// learnt.
+    pub capacity_per_s: Option<f64>,
     /// The backlog the feed-forward law tolerates: seconds of work per core.
     pub tolerated_backlog: Duration,
 }
@@ -166,12 +176,15 @@ pub struct Brownout {
     /// Periods whose samples are in `samples_s`.
     periods: u32,
     percentile_s: Option<f64>,
+    /// Whether more were late than may be, when that was last measured.
+    is_late: bool,
     /// Whether somebody left since the last percentile, before it could be said how long it takes.
     left_early: bool,
     arrivals: Arrivals,
     clock: Option<ShareClock>,
     work: WorkModel,
     cores_check: CoresCheck,
+    capacity: Capacity,
     feed_forward: FeedForward,
     published: Published,
     full: u64,
@@ -188,6 +201,8 @@ const SAMPLES_MAX: usize = 1 << 16;
 const OVERDUE: u32 = 3;
 /// Late requests, beyond one for each core, that may have reasons of their own.
 const LATE_MIN: f64 = 10.0;
+/// Capacity, over what is asked, up to which it is tried whether there is more.
+const HEADROOM: f64 = 1.3;
 /// Periods of silence after which nothing is known any more.
 const PERIODS_REMEMBERED: u64 = 16;
 
@@ -205,11 +220,13 @@ impl Brownout {
             samples_s: Vec::new(),
             periods: 0,
             percentile_s: None,
+            is_late: false,
             left_early: false,
             arrivals: Arrivals::default(),
             clock: config.cores.map(|cores| ShareClock::new(cores, now)),
             work: WorkModel::default(),
             cores_check: CoresCheck::default(),
+            capacity: Capacity::new(config.setpoint.as_secs_f64()),
             feed_forward: FeedForward::new(config.setpoint),
             published,
             full: 0,
@@ -229,8 +246,9 @@ impl Brownout {
         } else {
             self.reduced += 1;
         }
+        let company = self.crowd.present();
         let number = self.crowd.enter(now, content.share());
-        Ticket { number, arrived_at: now, content, began: None }
+        Ticket { number, arrived_at: now, content, company, began: None }
     }
 
     /// The request enters service; until then it waits where nobody works on it.
@@ -253,6 +271,7 @@ impl Brownout {
             _ => None,
         };
         let age = now.since(ticket.arrived_at);
+        self.learn_capacity(&ticket, age, end);
         match end {
             End::Answered(served) => {
                 if is_new {
@@ -286,9 +305,33 @@ impl Brownout {
         }
     }
 
-    /// Cores there are, as far as known.
-    fn cores(&self) -> Option<f64> {
-        self.cores_check.seen().or(self.config.cores)
+    #[inline]
+    fn learn_capacity(&mut self, ticket: &Ticket, age: Duration, end: End) {
+        if self.config.cores.is_some() {
+            return;
+        }
+        match end {
+            End::Answered(served) => self.capacity.answered(Sample {
+                share: served.unwrap_or(ticket.content).share(),
+                time_s: age.as_secs_f64(),
+                company: ticket.company,
+            }),
+            End::Failed => self.capacity.failed(ticket.content.share()),
+            End::GivenUp => {}
+        }
+    }
+
+    /// What the feed-forward law goes by, as far as it is known.
+    fn basis(&self) -> Option<Basis> {
+        if let Some(told) = self.config.cores {
+            let cores = self.cores_check.seen().unwrap_or(told);
+            let lean_ratio = self.work.lean_ratio();
+            return self.work.full_ms().map(|full_ms| Basis { cores, full_ms, lean_ratio });
+        }
+        // Requests that may be present at once are the cores, and what they take is their work.
+        let (per_s, calm_s) = (self.capacity.per_s()?, self.capacity.calm_s()?);
+        let lean_ratio = self.capacity.lean_ratio();
+        Some(Basis { cores: per_s * calm_s, full_ms: calm_s * 1e3, lean_ratio })
     }
 
     /// Does the control step if its time has come. Every other method does it too; call this from
@@ -320,6 +363,7 @@ impl Brownout {
     /// requests is not.
     pub fn restarted(&mut self, now: Instant) {
         self.begin_anew();
+        self.capacity.begin(self.crowd.present());
         self.step_at = now + self.config.period;
     }
 
@@ -344,10 +388,12 @@ impl Brownout {
             reduced: self.reduced,
             present: self.crowd.present(),
             full_work: self.work.full_ms().map(from_millis_f64),
-            lean_ratio: self.work.lean_ratio(),
+            lean_ratio: self.basis().map_or(self.work.lean_ratio(), |basis| basis.lean_ratio),
+            asked_per_s: self.arrivals.per_second(self.config.period),
             asked_cores: self.work.full_ms().map(|full_ms| self.asked_cores(full_ms)),
             cores: self.config.cores,
             cores_seen: self.cores_check.seen(),
+            capacity_per_s: self.capacity.per_s(),
             tolerated_backlog: Duration::from_secs_f64(self.feed_forward.tolerated_s()),
         }
     }
@@ -379,6 +425,7 @@ impl Brownout {
         if due > PERIODS_REMEMBERED {
             let rest = (due - PERIODS_REMEMBERED).saturating_mul(period);
             self.step_at = self.step_at.plus_nanos(rest);
+            self.capacity.begin(self.crowd.present());
             if self.config.law != Law::PublishedExact && self.crowd.present() == 0 {
                 self.begin_anew();
             }
@@ -386,6 +433,14 @@ impl Brownout {
     }
 
     fn step(&mut self, at: Instant) {
+        if self.config.cores.is_none() {
+            self.capacity.end_period(&Seen {
+                seconds: self.config.period.as_secs_f64(),
+                arrived: self.arrivals.running(),
+                present: self.crowd.present(),
+                is_well: self.dimmer() == Dimmer::FULL || !self.is_late,
+            });
+        }
         self.arrivals.end_period();
         self.periods = self.periods.saturating_add(1);
         match self.config.law {
@@ -415,7 +470,7 @@ impl Brownout {
     }
 
     fn step_forward(&mut self, at: Instant) {
-        let (Some(cores), Some(full_ms)) = (self.cores(), self.work.full_ms()) else {
+        let Some(Basis { cores, full_ms, lean_ratio }) = self.basis() else {
             return self.step_published(at);
         };
         self.in_force = Law::FeedForward;
@@ -423,27 +478,36 @@ impl Brownout {
             let allowed = self.config.percentile.complement().value();
             self.feed_forward.trim(over, late, allowed, self.dimmer);
         }
-        let lean_ratio = self.work.lean_ratio();
         let expected = (1.0 - lean_ratio).mul_add(self.crowd.mean_share(), lean_ratio) * full_ms;
         let waiting = (f64::from(self.crowd.present()) - cores).max(0.0);
         if self.hangs(at) {
             self.dimmer = Dimmer::LEAN;
             return self.published.follow(self.dimmer);
         }
-        self.dimmer = self.feed_forward.dimmer(Demand {
-            full_cores: self.asked_cores(full_ms),
-            cores,
-            lean_ratio,
-            backlog_s: waiting * expected * 1e-3 / cores,
-        });
+        let backlog_s = waiting * expected * 1e-3 / cores;
+        let full_cores = self.asked_cores(full_ms);
+        self.try_capacity(backlog_s, full_cores / cores);
+        self.dimmer = self.feed_forward.dimmer(Demand { full_cores, cores, lean_ratio, backlog_s });
         self.published.follow(self.dimmer);
+    }
+
+    /// Tries whether there is more capacity than is believed, where that matters.
+    fn try_capacity(&mut self, backlog_s: f64, asked: f64) {
+        let serves = match self.dimmer {
+            Dimmer::FULL if asked * HEADROOM < 1.0 => return,
+            Dimmer::FULL if !self.is_late => Serves::AllAndIsWell,
+            Dimmer::LEAN => Serves::Nothing,
+            _ => Serves::Some,
+        };
+        let period_s = self.config.period.as_secs_f64();
+        self.capacity.regulate(period_s, backlog_s, self.feed_forward.tolerated_s(), serves);
     }
 
     /// Whether most of those who are here have been here for longer than the setpoint: then nothing
     /// is served in time, however little work they seem to be. A few long requests are no hang.
     fn hangs(&self, at: Instant) -> bool {
         let late = self.crowd.older_than(at, self.config.setpoint).count();
-        let expected = self.cores().unwrap_or(0.0) + LATE_MIN;
+        let expected = self.basis().map_or(0.0, |basis| basis.cores) + LATE_MIN;
         late as f64 > expected && late * 2 > self.crowd.present() as usize
     }
 
@@ -489,9 +553,19 @@ impl Brownout {
         self.samples_s.clear();
         self.periods = 0;
         self.left_early = false;
+        self.is_late = late > self.config.percentile.complement().value();
         self.percentile_s = (count > 0).then_some(percentile_s).or(self.percentile_s);
         Some(Measured { over, percentile_s, late })
     }
+}
+
+/// What the feed-forward law goes by.
+struct Basis {
+    /// Requests that can be worked on at once.
+    cores: f64,
+    /// Work of a full request.
+    full_ms: f64,
+    lean_ratio: f64,
 }
 
 /// What some periods showed.
@@ -539,6 +613,11 @@ impl Arrivals {
         self.counts[self.now] = self.counts[self.now].saturating_sub(1);
     }
 
+    /// Those of the period that runs.
+    const fn running(&self) -> u32 {
+        self.counts[self.now]
+    }
+
     fn end_period(&mut self) {
         self.now = (self.now + 1) % Self::PERIODS;
         self.counts[self.now] = 0;
@@ -564,3 +643,7 @@ impl Arrivals {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unknown_cores;
+#[cfg(test)]
+mod world;

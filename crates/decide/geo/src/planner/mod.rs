@@ -12,6 +12,7 @@
 //! | this file | what is to be planned, and [`Planner::plan`] from top to bottom |
 //! | `inputs` | rows and curves → quanta and tables: the [`Problem`](super::Problem) |
 //! | `outcome` | the [`Plan`]: a row for every site, and why |
+//! | `joint` | the same with dimmers and hedges, by price |
 //! | `settings` | what must be set alike at all sites, one by one |
 //!
 //! **Quantum.** One for all sites, since quanta of one are load of another: a share of the largest
@@ -38,6 +39,7 @@
 //! meanwhile the splitter's cap protects who receives. Curves are steady states.
 
 mod inputs;
+mod joint;
 mod outcome;
 mod settings;
 
@@ -56,6 +58,7 @@ use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::{OutOfRange, Probability, Weight};
 
 use inputs::Inputs;
+pub use joint::JointPlanner;
 pub use outcome::Plan;
 pub use settings::Setting;
 

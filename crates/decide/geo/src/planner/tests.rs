@@ -10,6 +10,7 @@ use super::*;
 use evenkeel_core::units::Rate;
 use proptest::prelude::*;
 
+mod priced;
 mod unequal;
 
 /// Ten servers that take 1 ms for a request: saturated at 10,000 requests/s.

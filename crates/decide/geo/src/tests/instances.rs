@@ -13,7 +13,7 @@ const RESIDUAL: [(f64, f64); 5] = [(0.0, 0.4), (0.3, 0.3), (0.8, 0.2), (2.0, 0.0
 
 /// How loaded data centres are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Family {
+pub(crate) enum Family {
     /// A third near saturation, the others with room; equal sizes.
     Hot,
     /// All between 60 % and 85 %: little room anywhere; equal sizes.
@@ -30,19 +30,19 @@ pub(super) enum Family {
 
 /// What a problem is made of.
 #[derive(Clone, Debug)]
-pub(super) struct Instance {
+pub(crate) struct Instance {
     /// Quanta.
-    pub(super) demand: Vec<u32>,
+    pub(crate) demand: Vec<u32>,
     /// `[origin][destination][load]`, parts per million.
-    pub(super) curves: Vec<Vec<Vec<u32>>>,
+    pub(crate) curves: Vec<Vec<Vec<u32>>>,
     /// Round trips in microseconds.
-    pub(super) rtt_us: Vec<Vec<u32>>,
+    pub(crate) rtt_us: Vec<Vec<u32>>,
     /// Quanta.
-    pub(super) capacity: Vec<u32>,
+    pub(crate) capacity: Vec<u32>,
 }
 
 /// `quantum` is a whole number of percent.
-pub(super) fn instance(family: Family, sites: usize, quantum: u32, seed: u64) -> Instance {
+pub(crate) fn instance(family: Family, sites: usize, quantum: u32, seed: u64) -> Instance {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ sites as u64);
     let places: Vec<[f64; 2]> =
         (0..sites).map(|_| [30.0 * random.share(), 30.0 * random.share()]).collect();

@@ -3,7 +3,7 @@
 
 mod brute;
 mod capped;
-mod instances;
+pub(crate) mod instances;
 mod laws;
 
 use super::{Answer, Effort, Overload, Problem, Question, Status, Target, solve};

@@ -155,7 +155,7 @@ fn within_multi_what_needs_no_duplicate_stands_in_its_place() {
     expect(&mut world, &["MULTI"], "-ERR MULTI calls can not be nested\r\n");
     expect(&mut world, &["CLIENT", "SETNAME", "x"], QUEUED);
     expect(&mut world, &["CLIENT", "GETNAME"], QUEUED);
-    expect(&mut world, &["SELECT", "1"], QUEUED);
+    expect(&mut world, &["SELECT", "99"], QUEUED);
     let answers = "*4\r\n+PONG\r\n+OK\r\n$1\r\nx\r\n-ERR DB index is out of range\r\n";
     expect(&mut world, &["EXEC"], answers);
     assert_eq!(world.waiting(0), [0, 0], "nothing is sent");

@@ -152,6 +152,77 @@ fn a_group_that_is_gone_is_told_to_who_waits_and_to_who_comes() {
     assert_eq!(world.heard(late), "-NOGROUP No such key 's'\r\n");
 }
 
+/// All who wait for its key, also in other groups, each in Redis's words.
+#[test]
+fn whoever_waits_for_a_stream_is_told_how_it_went() {
+    let no_group = "-NOGROUP No such key 's'\r\n";
+    let other_type = "-WRONGTYPE Operation against a key\r\n";
+    let group_gone = "-NOGROUP the consumer group this client was blocked on no longer exists\r\n";
+    let stream_gone = "-UNBLOCKED the stream key no longer exists\r\n";
+    let cases: [(&[&str], &str, &str); 8] = [
+        (&["DEL", "s"], no_group, stream_gone),
+        (&["SET", "s", "1"], other_type, stream_gone),
+        (&["ZUNIONSTORE", "s", "1", "z"], other_type, stream_gone),
+        (&["RENAME", "s", "other"], no_group, stream_gone),
+        (&["FLUSHALL"], no_group, stream_gone),
+        (&["FLUSHDB"], no_group, stream_gone),
+        (&["RENAME", "other", "s"], no_group, group_gone),
+        (&["XGROUP", "DESTROY", "s", "g"], no_group, group_gone),
+    ];
+    for (write, found, told) in cases {
+        let mut world = World::start(2, |_| {});
+        let waiting = ["a", "b", "c"].map(|name| {
+            let id = waits(&mut world, name);
+            finds_nothing(&mut world, name);
+            id
+        });
+        let other = world.client();
+        assert!(world.tell(other, write));
+        for _ in waiting {
+            let (server, _, mark) = under_way(&mut world).expect("a try");
+            done(&mut world, (server, &mark), found, &[]);
+        }
+        assert_eq!(waiting.map(|id| world.heard(id)), [told; 3], "{write:?}");
+        assert_eq!(under_way(&mut world), None, "nobody waits");
+    }
+}
+
+/// Its first try comes behind what removes the stream, and it came before.
+#[test]
+fn a_stream_that_goes_before_the_first_try_is_gone_too() {
+    for (write, told) in [
+        (&["DEL", "s"][..], "-UNBLOCKED the stream key no longer exists\r\n"),
+        (&["XGROUP", "DESTROY", "s", "g"], "-NOGROUP No such key 's'\r\n"),
+    ] {
+        let mut world = World::start(2, |_| {});
+        let waiting = waits(&mut world, "a");
+        let other = world.client();
+        assert!(world.tell(other, write));
+        let (server, _, mark) = under_way(&mut world).expect("a try");
+        done(&mut world, (server, &mark), "-NOGROUP No such key 's'\r\n", &[]);
+        assert_eq!(world.heard(waiting), told, "{write:?}");
+    }
+}
+
+#[test]
+fn what_leaves_a_stream_as_it_is_tries_nobody() {
+    let mut world = World::start(2, |_| {});
+    let waiting = waits(&mut world, "a");
+    finds_nothing(&mut world, "a");
+    let writes: [&[&str]; 4] = [
+        &["XACK", "s", "g", "1-1"],
+        &["XDEL", "s", "1-1"],
+        &["XTRIM", "s", "MAXLEN", "5"],
+        &["SET", "other", "1"],
+    ];
+    for write in writes {
+        let other = world.client();
+        assert!(world.tell(other, write));
+        assert_eq!(under_way(&mut world), None, "{write:?}");
+    }
+    assert_eq!(world.heard(waiting), "");
+}
+
 #[test]
 fn a_try_that_is_lost_is_done_by_another_and_its_time_may_be_over_meanwhile() {
     let mut world = World::start(3, |_| {});

@@ -7,6 +7,7 @@ use evenkeel_ordered::ConnectionKind::Ordered;
 
 use super::super::types::ClientId;
 use super::super::world::World;
+use evenkeel_duplicates_config::access::Secret;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::replication::Group;
 
@@ -70,7 +71,8 @@ fn pauses_add_up_to_the_most_and_the_last() {
 
 #[test]
 fn who_comes_while_everything_is_kept_back_can_say_who_it_is_and_end_the_pause() {
-    let mut world = World::start(1, |config| config.password = Some("secret".to_owned()));
+    let secret = Secret::Text("secret".to_owned());
+    let mut world = World::start(1, |config| config.access.password = Some(secret));
     let [operator, other, stranger] = [(); 3].map(|()| world.client());
     world.tell(operator, &["AUTH", "secret"]);
     world.tell(operator, &["CLIENT", "PAUSE", "1000"]);
@@ -125,6 +127,78 @@ fn a_leader_that_is_deposed_pauses_nobody_and_writes_nothing() {
     again(&mut world, writer, &["SET", "k", "1"]);
     let heard = world.heard(writer);
     assert!(heard.starts_with("-UNAVAILABLE"), "{heard}");
+}
+
+/// A lease until 500 ms, for whose renewal clients wait for a second; it is 500 ms by now.
+fn late(world: &mut World) {
+    let mut inner = world.engine.borrow();
+    inner.strong.lease_until = Some(Instant::from_millis(500));
+    inner.strong.lease_patience = Some(Duration::from_secs(1));
+    drop(inner);
+    world.pass(Duration::from_millis(500));
+}
+
+#[test]
+fn what_only_a_leader_may_do_waits_for_a_lease_that_is_late() {
+    let mut world = World::start(1, |_| {});
+    let [waiting, writer, reader, strong, cluster] = [(); 5].map(|()| world.client());
+    world.tell(waiting, &["BLPOP", "l", "0"]);
+    for reply in [OK, QUEUED, QUEUED, "*2\r\n_\r\n+OK\r\n"] {
+        world.say(0, Ordered, reply);
+    }
+    world.tell(strong, &["EK.SESSION", "strong"]);
+    world.engine.borrow().client(cluster).unwrap().is_of_cluster = true;
+    late(&mut world);
+    assert!(!world.tell(writer, &["SET", "k", "1"]));
+    assert!(!world.tell(strong, &["GET", "k"]), "what it reads may be over");
+    assert!(world.tell(reader, &["GET", "k"]));
+    assert!(world.tell(cluster, &["SET", "k", "1"]) && world.heard(cluster).starts_with('-'));
+    world.engine.borrow().look_after_waiters();
+    world.pass(Duration::from_millis(999));
+    world.engine.borrow().end_pause_if_over();
+    assert!(!world.would_take(writer) && !world.would_take(strong));
+    assert_eq!(world.heard(waiting), "", "it goes on waiting");
+    world.engine.borrow().strong.lease_until = Some(Instant::from_millis(60_000));
+    world.engine.borrow().end_pause_if_over();
+    assert!(!is_paused(&world));
+    again(&mut world, writer, &["SET", "k", "1"]);
+    again(&mut world, strong, &["GET", "k"]);
+    assert_eq!(world.engine.borrow().history.last().sequence.0, 2, "the pop, and the write");
+}
+
+#[test]
+fn who_waits_for_a_lease_is_told_when_it_does_not_come() {
+    let mut world = World::start(1, |_| {});
+    let writer = world.client();
+    late(&mut world);
+    assert!(!world.tell(writer, &["SET", "k", "1"]));
+    let look = world.engine.borrow().pause.deadline();
+    assert_eq!(look, Some(Instant::from_millis(550)), "it is looked at soon");
+    world.pass(Duration::from_secs(1));
+    world.engine.borrow().end_pause_if_over();
+    for _ in 0..2 {
+        again(&mut world, writer, &["SET", "k", "1"]); // and nobody waits again
+        let heard = world.heard(writer);
+        assert!(heard.starts_with("-UNAVAILABLE"), "{heard}");
+    }
+    assert_eq!(world.engine.borrow().pause.deadline(), None);
+    assert_eq!(world.engine.borrow().history.last().sequence.0, 0);
+}
+
+/// As when a Redis dies: libraries connect anew and try again.
+#[test]
+fn whose_leader_ends_while_its_lease_is_late_is_cut_off_without_an_answer() {
+    let mut world = World::start(1, |_| {});
+    let [held, late_client] = [(); 2].map(|()| world.client());
+    late(&mut world);
+    assert!(!world.tell(held, &["SET", "k", "1"]));
+    for id in [held, late_client] {
+        world.engine.borrow().leave_pause(id);
+    }
+    assert!(world.engine.borrow().client(held).unwrap().is_ending);
+    assert_eq!(world.heard(held), "");
+    again(&mut world, late_client, &["SET", "k", "1"]);
+    assert!(world.heard(late_client).starts_with("-UNAVAILABLE"), "it asked a process that ends");
 }
 
 /// Its first try finds nothing, although the key is filled by now: it is to be tried again.
@@ -187,7 +261,8 @@ fn who_waits_is_not_served_while_writes_are_kept_back() {
     world.tell(operator, &["CLIENT", "PAUSE", "1000", "WRITE"]);
     let (executor, connection) = world.engine.borrow().take_wanted_streams()[0];
     world.engine.borrow().stream_opened(executor, connection);
-    for reply in [OK, QUEUED, QUEUED, "*2\r\n:1\r\n+OK\r\n"] {
+    // The first is of its mark, which comes before the first attempt on a stream.
+    for reply in [OK, OK, QUEUED, QUEUED, "*2\r\n:1\r\n+OK\r\n"] {
         world.say(executor, Ordered, reply);
     }
     let mut commands = Vec::new();

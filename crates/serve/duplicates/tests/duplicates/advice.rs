@@ -40,7 +40,7 @@ fn advised(name: &str, seeds: [u64; 2]) -> Vec<Advice> {
     let config = config(name, seeds, &folder);
     drop(Service::open(&config).unwrap()); // then both open at once
     let service = Service::open(&config).unwrap();
-    let (address, state) = (service.address().unwrap(), service.state());
+    let (address, state) = (service.address(), service.state());
     let running = Running::start(move |signal| service.run(Clock::start(), signal));
     let (mut client, mut said) = (Client::connect(address), Vec::<Advice>::new());
     block_until("a duplicate is live", || client.ask(&["GET", "k"]) == Reply::Null);

@@ -81,6 +81,111 @@ fn a_consumer_that_waits_is_answered_as_at_one_redis() {
     assert_eq!(world.state_now().disagreements, 0);
 }
 
+fn wait_blocked(client: &mut Client, count: usize) {
+    let said = format!("blocked_clients:{count}\r\n");
+    block_until("they wait", || client.ask(&["INFO", "clients"]).text().unwrap().contains(&said));
+}
+
+/// Commands that remove a stream or its group; `;` is between two.
+const REMOVALS: [&str; 21] = [
+    "DEL s",
+    "UNLINK s",
+    "SET s v",
+    "SETEX s 100 v",
+    "MSET x v s v",
+    "SUNIONSTORE s set",
+    "ZUNIONSTORE s 1 sorted",
+    "SORT list STORE s",
+    "BITOP NOT s text",
+    "EXPIRE s -1",
+    "RENAME s t",
+    "RENAME text s",
+    "RENAME other s",
+    "COPY other s REPLACE",
+    "XGROUP DESTROY s g",
+    "MULTI;DEL s;SADD s e;EXEC",
+    "MULTI;DEL s;XADD s 9-1 f v;EXEC",
+    "MULTI;XGROUP DESTROY s g;DEL s;EXEC",
+    "EVAL return{redis.call('DEL',KEYS[1])} 1 s",
+    "FLUSHDB",
+    "FLUSHALL",
+];
+
+/// What two consumers of one group are told when this happens.
+fn told_of(removal: &str, address: std::net::SocketAddr) -> [Reply; 2] {
+    let mut client = Client::connect(address);
+    for line in [
+        "FLUSHALL",
+        "XGROUP CREATE s g $ MKSTREAM",
+        "XADD other 1-1 f v",
+        "SADD set e",
+        "ZADD sorted 1 e",
+        "RPUSH list 1",
+        "SET text v",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(!matches!(client.ask(&words), Reply::Error(_)), "{line}");
+    }
+    let mut waiting = ["a", "b"].map(|name| {
+        let mut waiting = Client::connect(address);
+        waiting.tell(&read(name, "0"));
+        waiting
+    });
+    wait_blocked(&mut client, 2);
+    for line in removal.split(';') {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(!matches!(client.ask(&words), Reply::Error(_)), "{line}");
+    }
+    let told = waiting.each_mut().map(Client::read);
+    wait_blocked(&mut client, 0);
+    told
+}
+
+#[test]
+fn consumers_that_wait_are_told_that_their_stream_is_gone_as_at_one_redis() {
+    let Some(world) = world("group-removals", |_| {}) else { return };
+    let directory = Folder::new("removals-alone");
+    let alone = Redis::new(directory.file("redis"));
+    for removal in REMOVALS {
+        let expected = told_of(removal, alone.address);
+        assert!(expected.iter().all(|it| matches!(it, Reply::Error(_))), "{removal}");
+        assert_eq!(told_of(removal, world.address), expected, "{removal}");
+    }
+    world.settle();
+    assert_eq!(world.state_now().disagreements, 0);
+}
+
+/// They wait for what is to come, whatever is there meanwhile.
+#[test]
+fn others_that_wait_go_on_when_their_key_has_another_type_as_at_one_redis() {
+    let Some(world) = world("type-changed", |_| {}) else { return };
+    let directory = Folder::new("type-changed-alone");
+    let alone = Redis::new(directory.file("redis"));
+    let said = [world.address, alone.address].map(|address| {
+        let mut client = Client::connect(address);
+        let lines =
+            ["BLPOP k 0", "BLMOVE k to LEFT LEFT 0", "BZPOPMIN k 0", "XREAD BLOCK 0 STREAMS k 0"];
+        let mut waiting = lines.map(|line| {
+            let mut waiting = Client::connect(address);
+            waiting.tell(&line.split(' ').collect::<Vec<_>>());
+            waiting
+        });
+        wait_blocked(&mut client, 4);
+        for line in ["SET k v", "DEL k", "SADD k e", "FLUSHALL"] {
+            client.ask(&line.split(' ').collect::<Vec<_>>());
+        }
+        wait_blocked(&mut client, 4);
+        for line in ["RPUSH l 1 2 3", "RENAME l k", "ZADD z 1 e", "RENAME z k", "DEL k"] {
+            client.ask(&line.split(' ').collect::<Vec<_>>());
+        }
+        client.ask(&["XADD", "k", "1-1", "f", "v"]);
+        waiting.each_mut().map(Client::read)
+    });
+    assert_eq!(said[0], said[1]);
+    world.settle();
+    assert_eq!(world.state_now().disagreements, 0);
+}
+
 /// Consumes until all are there; the ids that came.
 fn consume(
     mut client: Client,

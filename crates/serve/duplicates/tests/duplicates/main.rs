@@ -8,6 +8,7 @@ mod advice;
 mod all_keys;
 mod beside;
 mod channels;
+mod databases;
 mod diverged;
 mod effects;
 #[cfg(target_os = "linux")]
@@ -28,6 +29,7 @@ mod silent;
 mod stopping;
 mod stores;
 mod streams;
+mod users;
 mod waiting;
 mod watch;
 mod world;

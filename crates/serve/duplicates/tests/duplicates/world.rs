@@ -32,6 +32,7 @@ pub fn config(name: &str, partitions: Vec<Vec<Target>>, directory: &Path) -> Dup
         advertise: None,
         sentinel: None,
         cluster: None,
+        group: Default::default(),
         relay_tls: None,
         partitions,
         shards: 16,
@@ -45,7 +46,7 @@ pub fn config(name: &str, partitions: Vec<Vec<Target>>, directory: &Path) -> Dup
         map: MapPlace::File(directory.join("layout")),
         spares: Vec::new(),
         log: LogSettings::default(),
-        password: None,
+        access: Default::default(),
         limits: Limits::default(),
         clients_max: 1_000,
         idle_max: None,
@@ -183,7 +184,7 @@ impl World {
     pub fn restart(&mut self) {
         self.running = None;
         let service = open(&self.config);
-        self.address = service.address().unwrap();
+        self.address = service.address();
         self.state = Some(service.state());
         self.opener = Some(service.opener());
         self.control = Some(service.control());

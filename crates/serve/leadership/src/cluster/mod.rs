@@ -15,8 +15,8 @@
 //! hop more, and what is read at a replica is as new as at the leader.
 //!
 //! **When it misleads.** Until the lease of a leader that died has ended, it is told as the leader:
-//! its clients are refused there, and ask again. Without any leader `CLUSTERDOWN` is said, at which
-//! clients ask again too.
+//! its clients are refused there, and ask again. Where nobody is known to lead, a command waits for
+//! a second; then `CLUSTERDOWN` is said, at which clients ask again too.
 
 mod session;
 
@@ -24,21 +24,25 @@ use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use self::session::{Session, Step};
-use super::processes::Processes;
-use super::relay::{Holder, PATIENCE, StandIn};
+use super::groups::{Group, Known};
+pub use super::relay::endpoint;
+use super::relay::{PATIENCE, StandIn};
+use evenkeel_redis_acl::Users;
 use evenkeel_runtime::accept::{
     Linger, Link, Order, Peer, Phase, ServeConnection, Stream, poll_leave,
 };
 use evenkeel_runtime::buffers::{self, BufferShare};
-use evenkeel_settings::address::ServerAddress;
-use evenkeel_stores::resp::cluster::{ClusterMap, Endpoint, all_led_by};
+use evenkeel_stores::resp::cluster::{ClusterMap, Endpoint};
+use evenkeel_stores::resp::commands::{Channels, Class, Local};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::ReplyScanner;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
@@ -46,53 +50,67 @@ use evenkeel_stores::resp::request::{Limits, RequestParser};
 /// Answers to one client that are written before further commands are looked at.
 const OUT_BYTES_PAUSE: usize = 64 << 10;
 
+const CHANNELS: &str = "ERR each group of partitions has its own channels, and a message would not \
+    reach the clients of the others: use SSUBSCRIBE and SPUBLISH";
+/// How long a command waits for somebody to lead its slot: most hand-overs are done in a part of
+/// that, and libraries wait longer for an answer.
+const HELD_FOR: Duration = Duration::from_secs(1);
+
 /// What a process tells of the cluster: what it knows of who leads and who is there.
 #[derive(Debug, Clone)]
 pub struct ClusterView {
     service: String,
     own: Endpoint,
+    group: Group,
     is_tls: bool,
-    holder: watch::Receiver<Holder>,
-    processes: watch::Receiver<Processes>,
+    known: watch::Receiver<Known>,
     map: RefCell<Option<Rc<ClusterMap>>>,
 }
 
 impl ClusterView {
-    /// As the process sees it that clients of Redis Cluster reach at `own`.
+    /// As the process sees it whose clients of this group come to `own`. `service` is the name of
+    /// all groups together.
     pub fn new(
         service: &str,
-        (own, is_tls): (Endpoint, bool),
-        holder: watch::Receiver<Holder>,
-        processes: watch::Receiver<Processes>,
+        (own, group): (Endpoint, Group),
+        is_tls: bool,
+        known: watch::Receiver<Known>,
     ) -> Self {
         let service = service.to_owned();
-        Self { service, own, is_tls, holder, processes, map: RefCell::default() }
+        Self { service, own, group, is_tls, known, map: RefCell::default() }
+    }
+
+    /// Why a command is not taken where there are several groups: a message would reach the clients
+    /// of one of them only.
+    pub fn refusal(&self, class: Class) -> Option<&'static str> {
+        let is_of_all = matches!(
+            class,
+            Class::Local(
+                Local::Publish(Channels::Plain)
+                    | Local::Subscribe(Channels::Plain | Channels::Patterns)
+            )
+        );
+        (is_of_all && !self.group.is_whole()).then_some(CHANNELS)
     }
 
     /// Who serves which slots, as far as is known now.
     pub fn map(&mut self) -> Rc<ClusterMap> {
-        let has_changed = self.holder.has_changed().unwrap_or(false)
-            || self.processes.has_changed().unwrap_or(false);
+        let has_changed = self.known.has_changed().unwrap_or(false);
         let known = self.map.get_mut().take_if(|_| !has_changed);
         let map = known.unwrap_or_else(|| Rc::new(self.made()));
         self.map.get_mut().insert(map).clone()
     }
 
-    /// The one place that says who leads what: all slots are led by whoever has the lease.
+    /// The one place that says who leads what: the slots of a group are led by whoever has its
+    /// lease.
     fn made(&mut self) -> ClusterMap {
-        let leader = self.holder.borrow_and_update().cluster.and_then(endpoint);
-        let led: Vec<_> = leader.map(all_led_by).into_iter().collect();
-        let Processes { at, epoch } = self.processes.borrow_and_update().clone();
-        ClusterMap::new((&self.service, &self.own), &at, &led, (epoch, self.is_tls))
-    }
-}
-
-/// Host and port of what is no socket of this machine.
-pub fn endpoint(address: ServerAddress) -> Option<Endpoint> {
-    match address {
-        ServerAddress::Inet(at) => Some(Endpoint { host: at.ip().to_string(), port: at.port() }),
-        ServerAddress::Name { host, port } => Some(Endpoint { host: host.to_owned(), port }),
-        ServerAddress::Unix(_) => None,
+        let known = self.known.borrow_and_update().clone();
+        let mut groups = known.slot_groups();
+        if let Some(group) = groups.get_mut(self.group.number) {
+            group.nodes.push(self.own.clone());
+        }
+        let epoch = known.processes.epoch;
+        ClusterMap::new((&self.service, &self.own), &groups, (epoch, self.is_tls))
     }
 }
 
@@ -103,8 +121,8 @@ pub struct ClusterStandIn {
     pub relay: StandIn,
     /// What is told of the cluster.
     pub view: RefCell<ClusterView>,
-    /// What clients must say first.
-    pub password: Option<String>,
+    /// Who clients may be.
+    pub users: Arc<Users>,
     /// What one command may be.
     pub limits: Limits,
 }
@@ -137,6 +155,16 @@ enum Ended {
 }
 
 impl ClusterStandIn {
+    /// Waits for somebody to lead the slots that a client has asked for: until what is known
+    /// changes, and no longer than until then.
+    async fn wait_for_leader(&self, until: Instant, link: &Link) -> bool {
+        let mut known = self.view.borrow().known.clone();
+        tokio::select! {
+            changed = timeout_at(until, known.changed()) => matches!(changed, Ok(Ok(()))),
+            () = link.ordered(Order::Drain) => false,
+        }
+    }
+
     /// Answers a client until it has gone, or the leader must serve it.
     async fn answer(
         &self,
@@ -145,9 +173,12 @@ impl ClusterStandIn {
     ) -> io::Result<Ended> {
         let mut parser = RequestParser::new(session.limits());
         let mut share = BufferShare::of(buffers::of_process());
-        let mut inbox = Vec::new();
+        let (mut inbox, mut held) = (Vec::new(), None);
         loop {
             let step = take(session, &mut parser, &mut inbox);
+            if step != Step::Hold {
+                (held, session.is_held_enough) = (None, false);
+            }
             let out = std::mem::take(&mut session.out);
             if !out.is_empty() {
                 link.write_blocked(true); // who takes nothing is cut off
@@ -157,6 +188,12 @@ impl ClusterStandIn {
             }
             match step {
                 Step::Next => continue,
+                Step::Hold => {
+                    link.enter(Phase::Serving);
+                    let until = *held.get_or_insert_with(|| Instant::now() + HELD_FOR);
+                    session.is_held_enough = !self.wait_for_leader(until, link).await;
+                    continue;
+                }
                 Step::PassOn => return Ok(Ended::PassedOn(inbox)),
                 Step::End => return Ok(Ended::Said),
                 Step::Read if link.order() >= Order::Drain => return Ok(Ended::Said),
@@ -233,8 +270,8 @@ fn take(session: &mut Session<'_>, parser: &mut RequestParser, inbox: &mut Vec<u
                     true => Step::Next,
                     false => session.answer(parser.arguments(&inbox[taken..])),
                 };
-                if step == Step::PassOn {
-                    break step; // it is the first that the leader gets
+                if matches!(step, Step::PassOn | Step::Hold) {
+                    break step; // it is the first that the leader gets, or that is looked at again
                 }
                 taken += length;
                 if step == Step::End {

@@ -1,11 +1,14 @@
 //! What one client of Redis Cluster is told by a process that stands by.
 
 use super::ClusterStandIn;
+use std::sync::Arc;
+
+use evenkeel_redis_acl::User;
 use evenkeel_runtime::accept::Peer;
 use evenkeel_stores::resp::cluster::{self, Asked, NOT_SERVED};
 use evenkeel_stores::resp::commands::described::{self, Described};
 use evenkeel_stores::resp::commands::{self, Class, Command, integer};
-use evenkeel_stores::resp::connections::{is_name, is_same_secret};
+use evenkeel_stores::resp::connections::is_name;
 use evenkeel_stores::resp::reply::{self, Shape};
 use evenkeel_stores::resp::request::{Arguments, Limits};
 use evenkeel_stores::resp::{Protocol, encode, info};
@@ -29,6 +32,8 @@ pub(super) enum Step {
     Read,
     /// The leader has to answer it, and what follows.
     PassOn,
+    /// The same again, once more is known of who leads.
+    Hold,
     /// Nothing.
     End,
 }
@@ -40,11 +45,16 @@ pub(super) struct Session<'s> {
     /// The connection's number, for `CLIENT ID` and `HELLO`.
     id: i64,
     name: Vec<u8>,
-    is_known: bool,
+    /// Who it is; `None` until it has said a password, where one is needed.
+    user: Option<Arc<User>>,
+    /// What it has said of that: the leader is to hear it too.
+    said: Option<(Vec<u8>, Vec<u8>)>,
     /// It reads at replicas.
     reads_here: bool,
     /// It is between MULTI and EXEC, and something was refused there.
     transaction: Option<bool>,
+    /// The next command has waited long enough for somebody to lead.
+    pub(super) is_held_enough: bool,
     pub(super) out: Vec<u8>,
 }
 
@@ -55,29 +65,31 @@ impl<'s> Session<'s> {
             protocol: Protocol::Resp2,
             id: i64::from(peer.address.port()),
             name: Vec::new(),
-            is_known: by.password.is_none(),
+            user: by.users.nobody().cloned(),
+            said: None,
             reads_here: false,
             transaction: None,
+            is_held_enough: false,
             out: Vec::new(),
         }
     }
 
     /// Whether it has said the password, if there is one.
     pub(super) const fn is_known(&self) -> bool {
-        self.is_known
+        self.user.is_some()
     }
 
     /// What one of its commands may be.
     pub(super) fn limits(&self) -> Limits {
-        if self.is_known { self.by.limits } else { Limits::unauthenticated() }
+        if self.is_known() { self.by.limits } else { Limits::unauthenticated() }
     }
 
     /// The commands that bring another connection into the same state, and how many they are.
     pub(super) fn state(&self) -> (Vec<u8>, usize) {
         let version: &[u8] = if self.protocol == Protocol::Resp3 { b"3" } else { b"2" };
         let mut hello: Vec<&[u8]> = vec![b"HELLO", version];
-        if let Some(password) = self.by.password.as_deref().filter(|_| self.is_known) {
-            hello.extend([&b"AUTH"[..], b"default", password.as_bytes()]);
+        if let Some((user, password)) = &self.said {
+            hello.extend([&b"AUTH"[..], user, password]);
         }
         if !self.name.is_empty() {
             hello.extend([&b"SETNAME"[..], &self.name]);
@@ -99,11 +111,15 @@ impl<'s> Session<'s> {
             commands::wrong_arity(command, &mut self.out);
             return Step::Next;
         }
-        if !self.is_known && !matches!(command.name, "auth" | "hello" | "quit" | "reset") {
+        if !self.is_known() && !matches!(command.name, "auth" | "hello" | "quit" | "reset") {
             return self.refuse(NO_AUTH);
         }
+        if let Some(Err(denied)) = self.user.as_ref().map(|user| user.check(command, parsed)) {
+            return self.refuse(&denied.reply());
+        }
         let class = commands::classify(command, parsed);
-        if let Some(text) = cluster::refusal(command, parsed) {
+        let refusal = cluster::refusal(command, parsed);
+        if let Some(text) = refusal.or_else(|| self.by.view.borrow().refusal(class)) {
             return self.refuse(text);
         }
         match cluster::slot_of(command, class, parsed) {
@@ -115,8 +131,12 @@ impl<'s> Session<'s> {
             }
             Ok(Some(slot)) => {
                 let moved = self.by.view.borrow_mut().map().redirection(slot);
-                // It is said to lead what it does not lead any more, or yet.
-                self.refuse(&moved.unwrap_or_else(|| NOT_SERVED.to_owned()))
+                // It may be said to lead what it does not lead any more, or yet.
+                match moved.filter(|text| text != NOT_SERVED) {
+                    Some(text) => self.refuse(&text),
+                    None if self.is_held_enough => self.refuse(NOT_SERVED),
+                    None => Step::Hold,
+                }
             }
             Ok(None) => self.answer_here(command, parsed),
         }
@@ -168,15 +188,16 @@ impl<'s> Session<'s> {
     }
 
     fn anew(&self) -> Self {
-        let is_known = self.by.password.is_none();
         Self {
             by: self.by,
             protocol: Protocol::Resp2,
             id: self.id,
             name: Vec::new(),
-            is_known,
+            user: self.by.users.nobody().cloned(),
+            said: None,
             reads_here: false,
             transaction: None,
+            is_held_enough: false,
             out: Vec::new(),
         }
     }
@@ -226,13 +247,11 @@ impl<'s> Session<'s> {
     }
 
     fn admit(&mut self, user: &[u8], password: &[u8]) -> bool {
-        let is_right = match &self.by.password {
-            _ if user != b"default" => false,
-            None => true,
-            Some(expected) => is_same_secret(expected.as_bytes(), password),
-        };
-        self.is_known |= is_right;
-        is_right
+        let found = self.by.users.who(user, password);
+        if found.is_some() {
+            (self.user, self.said) = (found.cloned(), Some((user.into(), password.into())));
+        }
+        found.is_some()
     }
 
     /// `AUTH [user] password`
@@ -242,7 +261,7 @@ impl<'s> Session<'s> {
             3 => (parsed.at(1), parsed.at(2)),
             _ => return self.refuse("ERR syntax error"),
         };
-        if self.by.password.is_none() && parsed.len() == 2 {
+        if self.by.users.nobody().is_some() && parsed.len() == 2 {
             return self.refuse(NO_PASSWORD);
         }
         match self.admit(user, password) {
@@ -274,7 +293,7 @@ impl<'s> Session<'s> {
                 return self.refuse("ERR Syntax error in HELLO option");
             }
         }
-        if !self.is_known {
+        if !self.is_known() {
             return self.refuse(NO_AUTH);
         }
         if name.is_some_and(|name| !is_name(name)) {

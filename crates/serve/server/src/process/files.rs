@@ -3,7 +3,7 @@
 //! Both are of the operating system's process, and so is the number of clients that follows from
 //! the first: of several [`Process`](super::Process)es in one the last decides.
 
-use crate::config::{Config, Protocol};
+use crate::config::{Config, DuplicatesConfig, Protocol};
 use evenkeel_runtime::accept::{AcceptCounts, accept_counts, limit_clients};
 use evenkeel_runtime::buffers::{self, BufferCounts};
 use evenkeel_runtime::component::Surface;
@@ -42,7 +42,8 @@ fn budget(config: &Config, discovered: impl Fn(usize) -> usize) -> Budget {
     let workers = config.process.workers.max(1) as u64;
     let listens: u64 = config.listens.iter().map(|it| it.limits.connections_max as u64).sum();
     let agents: u64 = config.agents.iter().map(|it| it.common.limits.connections_max as u64).sum();
-    let services: u64 = config.duplicates.iter().map(|it| it.clients_max as u64).sum();
+    let of = |it: &DuplicatesConfig| (it.clients_max * it.group.of) as u64;
+    let services: u64 = config.duplicates.iter().map(of).sum();
     let upstreams = config.upstreams.iter().enumerate().map(|(place, upstream)| {
         let replicas = upstream.common.replicas.len().max(discovered(place)) as u64;
         match &upstream.cql {
@@ -58,7 +59,7 @@ fn budget(config: &Config, discovered: impl Fn(usize) -> usize) -> Budget {
         let servers: usize = service.partitions.iter().map(Vec::len).sum();
         // Clients are passed on to whoever leads.
         let stands_by = service.etcd.as_ref().is_some_and(|it| it.standby);
-        let relays = if stands_by { service.clients_max as u64 } else { 0 };
+        let relays = if stands_by { of(service) } else { 0 };
         (servers + service.spares.len()) as u64 * OF_DUPLICATE + relays
     });
     Budget {

@@ -12,6 +12,8 @@
 //! | `rtt_ms` | `[from][to]`; nearer ones are preferred among equally good answers |
 //! | `prices` | `[from][to]` of one redirected quantum, 1 unless given |
 //! | `limits` | `[from][to]` quanta at most; `null` where there is no limit |
+//! | `work_ms` | `[full, lean]` of each data centre: work of a request, for `--price` |
+//! | `hedged_curves_ppm`, `hedge_work` | curves with hedges, and the work of copies as a share |
 //! | `name`, `names` | of the whole and of each data centre |
 //! | `n`, `note`, `slo_ms`, `quantum_pct`, `down` | for people; `n` is checked |
 //!
@@ -22,7 +24,8 @@ use std::io::Read;
 use std::marker::PhantomData;
 use std::path::Path;
 
-use evenkeel_geo::{Objective, Problem, ProblemError, QUANTA_MAX, SITES_MAX, Target};
+use evenkeel_geo::joint::{Hedged, Service};
+use evenkeel_geo::{ALL_PPM, Objective, Problem, ProblemError, QUANTA_MAX, SITES_MAX, Target};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 
@@ -46,6 +49,10 @@ pub(crate) struct Instance {
     pub(crate) quantum_rps: Option<f64>,
     /// Round trips in microseconds, `[from][to]`, when it says so.
     pub(crate) rtt_us: Option<Vec<Vec<u32>>>,
+    /// Work of requests at each; nothing can be left out where nobody says so.
+    pub(crate) services: Vec<Service>,
+    /// Curves with hedges, when it has them.
+    pub(crate) hedged: Option<Hedged>,
     target_ppm: Option<OneOrEach>,
     weights: Option<Vec<u32>>,
 }
@@ -65,6 +72,9 @@ struct Document {
     rtt_ms: Option<Square<f64>>,
     prices: Option<Square<u32>>,
     limits: Option<Square<Option<u32>>>,
+    work_ms: Option<Sites<[f64; 2]>>,
+    hedged_curves_ppm: Option<Square<List<u32, LOADS_MAX>>>,
+    hedge_work: Option<f64>,
     name: Option<String>,
     names: Option<Sites<String>>,
     #[serde(rename = "note")]
@@ -199,10 +209,11 @@ impl Document {
             return Err(mismatch("n", n, &format!("{sites}, the length of demand")));
         }
         let saturation = self.saturation()?;
+        let services = self.services(sites)?;
+        let extra_ppm = self.hedge_work_ppm()?;
+        let hedged = self.hedged_curves_ppm.map(|it| Hedged { curves: lists(it), extra_ppm });
         let demand = self.demand.0;
-        let curves = rows(self.curves_ppm).into_iter();
-        let curves = curves.map(|row| row.into_iter().map(|curve| curve.0).collect()).collect();
-        let mut problem = Problem::new(demand, curves)?;
+        let mut problem = Problem::new(demand, lists(self.curves_ppm))?;
         if let Some(saturation) = saturation {
             problem = problem.with_saturation(saturation)?;
         }
@@ -235,9 +246,32 @@ impl Document {
             names,
             quantum_rps: self.quantum_rps.filter(|&rps| rps.is_finite() && rps > 0.0),
             rtt_us,
+            services,
+            hedged,
             target_ppm: self.target_ppm,
             weights,
         })
+    }
+
+    fn services(&self, sites: usize) -> Result<Vec<Service>, ProblemError> {
+        let Some(List(rows)) = &self.work_ms else { return Ok(vec![Service::default(); sites]) };
+        let us = |site: usize, ms: f64| {
+            let expected = format!("milliseconds from 0 to {RTT_MS_MAX}");
+            let is_time = (0.0..=RTT_MS_MAX).contains(&ms);
+            let wrong = || mismatch(&format!("work_ms {site}"), ms, &expected);
+            is_time.then(|| (1000.0 * ms).round() as u32).ok_or_else(wrong)
+        };
+        let service = |(site, &[full, lean]): (usize, &[f64; 2])| {
+            Ok(Service { full_us: us(site, full)?, lean_us: us(site, lean)? })
+        };
+        rows.iter().enumerate().map(service).collect()
+    }
+
+    fn hedge_work_ppm(&self) -> Result<u32, ProblemError> {
+        match self.hedge_work.unwrap_or(0.05) {
+            share if (0.0..=1.0).contains(&share) => Ok((share * f64::from(ALL_PPM)) as u32),
+            other => Err(mismatch("hedge_work", other, "a share from 0 to 1")),
+        }
     }
 
     /// As given, or as many quanta as the capacity has.
@@ -267,7 +301,8 @@ impl Instance {
     pub(crate) fn planned(problem: Problem, names: Vec<String>, quantum_rps: f64) -> Self {
         let quantum_rps = Some(quantum_rps);
         let (title, rtt_us, target_ppm, weights) = (None, None, None, None);
-        Self { problem, title, names, quantum_rps, rtt_us, target_ppm, weights }
+        let (services, hedged) = (Vec::new(), None);
+        Self { problem, title, names, quantum_rps, rtt_us, services, hedged, target_ppm, weights }
     }
 
     /// The cost objective that the file asks for.
@@ -291,6 +326,11 @@ impl Instance {
         };
         Ok(Objective::Cost(target))
     }
+}
+
+fn lists(square: Square<List<u32, LOADS_MAX>>) -> Vec<Vec<Vec<u32>>> {
+    let row = |row: Vec<List<u32, LOADS_MAX>>| row.into_iter().map(|list| list.0).collect();
+    rows(square).into_iter().map(row).collect()
 }
 
 fn rows<T>(square: Square<T>) -> Vec<Vec<T>> {

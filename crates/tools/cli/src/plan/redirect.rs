@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use evenkeel_geo::epoch::SiteId;
+use evenkeel_geo::joint::Prices;
 use evenkeel_geo::planner::QUANTA_MIN;
 use evenkeel_geo::split::{Flow, Predicted};
 use evenkeel_geo::{
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 use super::instance::{self, Instance};
 use super::page::View;
+use super::priced::{self, Priceable};
 use super::snapshot::{self, Wish};
 use super::violations::{percent, share, violations, violations_if_local};
 use crate::output;
@@ -50,6 +52,19 @@ pub(crate) struct RedirectArguments {
     /// Count each quantum beyond saturation as this many ppm more violations there.
     #[arg(long, value_name = "PPM", conflicts_with = "cap_at_saturation")]
     overload_price: Option<u32>,
+    /// Redirect, dim or hedge by price, in late requests: optional content that is left out, a
+    /// redirected request, a node for a second. Unnamed prices are those of the example. A site
+    /// may relay. Needs the work of requests with and without optional content (`work` and `lean`
+    /// of a site, `work_ms` in JSON); otherwise nothing is dimmed.
+    ///
+    /// Example: --price optional=0.1,wan=0.015,node=0.35
+    #[arg(
+        long,
+        value_name = "NAME=PRICE,…",
+        value_parser = priced::prices,
+        conflicts_with_all = ["objective", "relay", "cap_at_saturation", "overload_price", "html"],
+    )]
+    price: Option<Prices>,
     /// Print one JSON document instead of a table.
     #[arg(long)]
     json: bool,
@@ -94,6 +109,11 @@ struct Planned {
 
 pub(crate) fn run(arguments: &RedirectArguments) -> anyhow::Result<ExitCode> {
     let is_toml = arguments.input.extension().is_some_and(|end| end == "toml");
+    if let Some(prices) = &arguments.price {
+        priced::run(&priceable(arguments, is_toml)?, prices, arguments.json)
+            .with_context(|| arguments.input.display().to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let planned = if is_toml { of_sites(arguments)? } else { of_curves(arguments)? };
     let Planned { instance, question, answer, sentences, cpu_ms } = planned;
     let summary = summary(&instance.problem, &question, &answer);
@@ -122,6 +142,18 @@ pub(crate) fn run(arguments: &RedirectArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What prices need, from either kind of file.
+fn priceable(arguments: &RedirectArguments, is_toml: bool) -> anyhow::Result<Priceable> {
+    if is_toml {
+        let wish = Wish { by_cost: false, relay: true, overload_price: None };
+        let snapshot::Planned { names, services, plan, .. } =
+            snapshot::plan(&arguments.input, wish)?;
+        return Ok(Priceable { problem: plan.problem, names, services, hedged: None });
+    }
+    let Instance { problem, names, services, hedged, .. } = instance::load(&arguments.input)?;
+    Ok(Priceable { problem, names, services, hedged })
+}
+
 /// A plan for curves in a file.
 fn of_curves(arguments: &RedirectArguments) -> anyhow::Result<Planned> {
     let instance = instance::load(&arguments.input)?;
@@ -139,7 +171,7 @@ fn of_sites(arguments: &RedirectArguments) -> anyhow::Result<Planned> {
     let by_cost = arguments.objective == Aim::Cost;
     let wish = Wish { by_cost, relay: arguments.relay, overload_price: arguments.overload_price };
     let start = cpu_time::ThreadTime::now();
-    let snapshot::Planned { names, target_ppm, coarse, snapshot, plan } =
+    let snapshot::Planned { names, target_ppm, coarse, snapshot, plan, .. } =
         snapshot::plan(&arguments.input, wish)?;
     for (name, quanta) in coarse {
         eprintln!(
@@ -196,11 +228,7 @@ fn document<'a>(problem: &Problem, answer: &'a Answer, cpu_ms: f64) -> Document<
         objective: answer.objective,
         lower_bound: answer.lower_bound,
         proven: answer.proven,
-        status: match answer.status {
-            Status::Optimal => "optimal",
-            Status::Bounded => "bounded",
-            Status::Infeasible => "infeasible",
-        },
+        status: answer.status.name(),
         rates: &answer.rates,
         loads: &answer.loads,
         shed: &answer.shed,

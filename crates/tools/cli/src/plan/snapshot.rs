@@ -12,6 +12,7 @@ use evenkeel_geo::epoch::{
     self, RESIDUAL_BINS, Report, Row, SiteEntry, SiteId, SiteLiveness, SiteSet, Snapshot,
     per_1000_s,
 };
+use evenkeel_geo::joint::Service;
 use evenkeel_geo::planner::{Aim, Plan, Planner, PlannerConfig, SiteCurves};
 use evenkeel_geo::{ALL_PPM, Effort, Overload, SITES_MAX};
 use evenkeel_settings::{Mismatch, Node, Problems, Setting, Table, profile};
@@ -37,6 +38,7 @@ pub(super) struct Planned {
     pub(super) target_ppm: u32,
     /// The sites with too few quanta, each with how many.
     pub(super) coarse: Vec<(String, u64)>,
+    pub(super) services: Vec<Service>,
     pub(super) snapshot: Snapshot,
     pub(super) plan: Plan,
 }
@@ -47,6 +49,7 @@ struct Site {
     demand: f64,
     servers: u32,
     curves: Option<ResponseCurves>,
+    work: Service,
 }
 
 /// All of the file.
@@ -82,12 +85,13 @@ pub(super) fn plan(path: &Path, wish: Wish) -> anyhow::Result<Planned> {
     let planner = Planner::new(config, curves.map(SiteCurves::single).collect())?;
     let snapshot = snapshot(&input, &planner)?;
     let plan = planner.plan(&snapshot);
+    let services = input.sites.iter().map(|site| site.work).collect();
     let names: Vec<String> = input.sites.into_iter().map(|site| site.name).collect();
     let reports = || (0..names.len()).filter_map(|site| snapshot.report(SiteId::new(site)));
     let capacity: Vec<u64> = reports().map(|report| report.capacity_per_1000_s).collect();
     let coarse = planner.coarse(&capacity, &plan.demand_per_1000_s).into_iter();
     let coarse = coarse.map(|(site, quanta)| (names[site.index()].clone(), quanta)).collect();
-    Ok(Planned { target_ppm: input.target_ppm, coarse, names, snapshot, plan })
+    Ok(Planned { target_ppm: input.target_ppm, coarse, names, services, snapshot, plan })
 }
 
 fn load(path: &Path) -> Result<Input, Problems> {
@@ -153,7 +157,31 @@ fn site(table: &mut Table<'_>, folder: &Path, objective: Duration) -> Site {
     {
         table.problem(key, wrong.clone());
     }
-    Site { name, demand, servers, curves: curves.ok() }
+    let work = work(table, service);
+    Site { name, demand, servers, curves: curves.ok(), work }
+}
+
+/// The work of requests, for prices: nothing can be left out unless `lean` says so.
+fn work(table: &mut Table<'_>, service: Option<Duration>) -> Service {
+    let range = Duration::from_micros(1)..=MINUTE;
+    let full = table.key("work").duration().between(range.clone()).optional().or(service);
+    let lean = table.key("lean").duration().between(Duration::ZERO..=MINUTE).optional();
+    let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    match (full, lean) {
+        (None, Some(_)) => {
+            let expected = "`work` too: what a request takes with its optional content";
+            table.problem("lean", Mismatch::new("lean alone", expected));
+            Service::default()
+        }
+        (Some(full), Some(lean)) if lean > full => {
+            table.problem("lean", Mismatch::new("more than `work`", "at most as much"));
+            Service::default()
+        }
+        (full, lean) => {
+            let full_us = full.map_or(0, us);
+            Service { full_us, lean_us: lean.map_or(full_us, us) }
+        }
+    }
 }
 
 fn measured(file: &Path, objective: Duration) -> Result<ResponseCurves, Mismatch> {

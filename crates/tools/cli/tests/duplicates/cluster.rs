@@ -157,8 +157,8 @@ pub(crate) fn nobody_is_let_in_or_answered_too_early() {
 }
 
 /// A program that counts by one library.
-struct Load {
-    name: &'static str,
+pub(crate) struct Load {
+    pub(crate) name: &'static str,
     child: Child,
     stdin: Option<ChildStdin>,
     said: Arc<Mutex<Vec<String>>>,
@@ -184,17 +184,38 @@ impl Load {
         self.said.lock().unwrap().iter().any(|said| said == line)
     }
 
-    fn acknowledged(&self) -> usize {
+    pub(crate) fn acknowledged(&self) -> usize {
         self.said.lock().unwrap().iter().filter(|line| line.starts_with("ok ")).count()
     }
 
-    fn wait_ready(&self) {
+    pub(crate) fn wait_ready(&self) {
         until(self.name, || {
             let said = self.said.lock().unwrap();
             let wrong = said.iter().find(|line| !["ready", "ok", "error"].contains(&first(line)));
             assert!(wrong.is_none(), "{said:?}");
             said.iter().any(|line| line == "ready")
         });
+    }
+
+    /// Commands that failed, in the library's words.
+    pub(crate) fn failed(&self) -> Vec<String> {
+        let said = self.said.lock().unwrap();
+        said.iter().filter(|it| it.starts_with("error ")).cloned().collect()
+    }
+
+    /// Lets it finish what it does.
+    pub(crate) fn end(&mut self) {
+        drop(self.stdin.take());
+        until("it ends", || self.has_said("done"));
+    }
+
+    /// What was acknowledged is there; `get` reads a key.
+    pub(crate) fn check_lost(&self, mut get: impl FnMut(&str) -> Reply) {
+        for (key, highest) in self.highest() {
+            let value = get(&key);
+            let value: i64 = value.text().unwrap_or_default().parse().unwrap_or(0);
+            assert!(value >= highest, "{key} is {value}, {highest} was acknowledged");
+        }
     }
 
     /// The highest value that was acknowledged of each key.
@@ -223,7 +244,7 @@ impl Drop for Load {
 }
 
 /// The libraries that are there, below a folder that `cargo xtask redis-clients` fills.
-fn loads(folder: &Path, doors: &[SocketAddr]) -> Vec<Load> {
+pub(crate) fn loads(folder: &Path, doors: &[SocketAddr], words: &[(&str, &str)]) -> Vec<Load> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/duplicates/clients");
     let mut loads = Vec::new();
     let python = folder.join("python/bin/python");
@@ -258,13 +279,14 @@ fn loads(folder: &Path, doors: &[SocketAddr]) -> Vec<Load> {
                 command.args(["-cp", &path, "Cluster", name])
             }
         };
+        command.envs(words.iter().copied());
         loads.push(Load::start(name, &mut command, doors));
     }
     loads
 }
 
 /// How long each library took until its commands were acknowledged again.
-fn wait_served(loads: &[Load], since: Instant, what: &str, most: Duration) {
+pub(crate) fn wait_served(loads: &[Load], since: Instant, what: &str, most: Duration) {
     let before: Vec<usize> = loads.iter().map(Load::acknowledged).collect();
     let mut served = vec![false; loads.len()];
     while served.contains(&false) {
@@ -296,7 +318,7 @@ pub(crate) fn libraries_go_on() {
     for key in ["a", "b", "c", "d", "e", "f"] {
         client.ask(&["EVAL", "return redis.call('set', KEYS[1], 1)", "1", key]);
     }
-    let mut loads = loads(&folder, &scene.doors);
+    let mut loads = loads(&folder, &scene.doors, &[]);
     loads.iter().for_each(Load::wait_ready);
     wait_served(&loads, Instant::now(), "at first", Duration::from_secs(30));
 
@@ -323,16 +345,11 @@ pub(crate) fn libraries_go_on() {
     scene.other.start();
     wait_served(&loads, begun, "told to end", most);
 
-    loads.iter_mut().for_each(|load| drop(load.stdin.take()));
-    until("they end", || loads.iter().all(|load| load.has_said("done")));
+    loads.iter_mut().for_each(Load::end);
     let mut client = Client::connect(scene.doors[0]);
     for load in &loads {
-        for (key, highest) in load.highest() {
-            let value = client.ask(&["GET", &key]);
-            let value: i64 = value.text().unwrap_or_default().parse().unwrap_or(0);
-            assert!(value >= highest, "{key} is {value}, {highest} was acknowledged");
-        }
-        let errors = load.said.lock().unwrap().iter().filter(|it| it.starts_with("error ")).count();
+        load.check_lost(|key| client.ask(&["GET", key]));
+        let errors = load.failed().len();
         println!("{}: {} acknowledged, {errors} errors", load.name, load.acknowledged());
     }
 }

@@ -10,6 +10,9 @@ mod cluster;
 mod common;
 #[cfg(target_os = "linux")]
 mod full;
+mod groups;
+#[cfg(target_os = "linux")]
+mod groups_cost;
 mod handover;
 mod history;
 mod leadership;
@@ -113,6 +116,36 @@ fn clients_of_redis_cluster_are_told_who_leads() {
 #[test]
 fn a_cluster_client_without_the_password_or_a_valid_lease_gets_nothing() {
     cluster::nobody_is_let_in_or_answered_too_early();
+}
+
+#[test]
+fn groups_of_a_killed_process_are_led_elsewhere_and_no_other_is_harmed() {
+    groups::a_process_is_killed();
+}
+
+#[test]
+fn processes_that_lead_groups_are_replaced_and_no_command_fails() {
+    groups::processes_are_replaced();
+}
+
+#[test]
+fn a_process_that_wakes_has_lost_its_groups_and_goes_on() {
+    groups::a_process_wakes();
+}
+
+#[test]
+#[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
+fn libraries_of_redis_cluster_go_on_while_groups_move() {
+    groups::libraries_go_on();
+}
+
+/// With the optimized program: `cargo test --release -p evenkeel --test duplicates cost --
+/// --ignored --nocapture`
+#[test]
+#[ignore = "measures CPU time, which says something of an optimized program only"]
+#[cfg(target_os = "linux")]
+fn three_fronts_cost_little_more_than_one_for_each_command() {
+    groups_cost::three_beside_one();
 }
 
 #[test]

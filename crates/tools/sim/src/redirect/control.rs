@@ -187,6 +187,11 @@ impl Control {
         }
     }
 
+    /// Takes this for the demand, in requests per second, in place of what was measured.
+    pub(crate) const fn foreknow(&mut self, demand: f64) {
+        self.lately.demand = demand;
+    }
+
     /// The share of writes among its users' requests, as it is told.
     pub(crate) fn writes(&self) -> Probability {
         self.lately.writes()

@@ -8,12 +8,14 @@
 //! | this file | [`Mode`]: the ways to share load that scenarios compare |
 //! | `planning` | what each mode asks of core's planner |
 //! | `profile` | curves of one site, from its own simulation |
+//! | `priced` | plans by price: what they need beside the curves |
 //! | `control` | one site's control loop |
 //! | `spread` | what a site does with a plan, its own or a peer's |
 //! | `tally` | who served whom, and how late |
 
 pub(crate) mod control;
 mod planning;
+pub(crate) mod priced;
 pub(crate) mod profile;
 pub(crate) mod spread;
 pub(crate) mod tally;
@@ -28,6 +30,9 @@ evenkeel_core::named! {
         Local = "local",
         /// The replica policy chooses among the replicas of all sites.
         Everywhere = "everywhere",
+        /// Every request stays where it came, unless its site is down: then it goes to the nearest
+        /// other.
+        Failover = "failover",
         /// Every request goes to the next site: for comparing predictions with measurements.
         Away = "away",
         /// The paper's KurmaPerf: fewest violations, curves as measured.
@@ -47,6 +52,10 @@ evenkeel_core::named! {
         Relayed = "relayed",
         /// The same as `Planned` at the least cost within the target.
         PlannedCost = "planned-cost",
+        /// Redirects, dimmers and hedges by one price, curves and load as in `Relayed`.
+        Joint = "joint",
+        /// The same with the demand of each plan's time known.
+        Hindsight = "hindsight",
         /// Each site up to its capacity, then the nearest with room (waterfall by capacity).
         Waterfall = "waterfall",
         /// By headroom of utilisation (Envoy's `load_aware_locality`).
@@ -57,12 +66,17 @@ evenkeel_core::named! {
 impl Mode {
     /// Whether sites exchange what they know.
     pub(crate) const fn is_exchanged(self) -> bool {
-        !matches!(self, Self::Local | Self::Everywhere | Self::Headroom)
+        !matches!(self, Self::Local | Self::Failover | Self::Everywhere | Self::Headroom)
     }
 
     /// Whether requests that another site does not answer come home: not in what was published.
     pub(crate) const fn comes_home(self) -> bool {
-        matches!(self, Self::Planned | Self::Relayed | Self::PlannedCost)
+        matches!(self, Self::Planned | Self::Relayed | Self::PlannedCost) || self.is_priced()
+    }
+
+    /// Whether plans are by price.
+    pub(crate) const fn is_priced(self) -> bool {
+        matches!(self, Self::Joint | Self::Hindsight)
     }
 }
 

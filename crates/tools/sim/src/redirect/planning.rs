@@ -24,12 +24,14 @@ impl Mode {
         match self {
             Self::Kurma | Self::KurmaMmc | Self::KurmaDns | Self::KurmaSlow => Some(theirs),
             Self::KurmaCost => Some(PlannerConfig { aim: cost, ..theirs }),
-            Self::Planned => Some(ours),
+            Self::Planned | Self::Joint | Self::Hindsight => Some(ours),
             Self::Relayed => Some(PlannerConfig { relay: true, ..ours }),
             Self::PlannedCost => Some(PlannerConfig { aim: cost, ..ours }),
             // To predict what is then compared with what happens.
             Self::Away => Some(theirs),
-            Self::Local | Self::Everywhere | Self::Waterfall | Self::Headroom => None,
+            Self::Local | Self::Failover | Self::Everywhere | Self::Waterfall | Self::Headroom => {
+                None
+            }
         }
     }
 }

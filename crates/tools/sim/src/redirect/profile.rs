@@ -15,7 +15,7 @@ use evenkeel_geo::curve::{LoadStep, Profile, ResponseCurves, Saturation};
 use evenkeel_geo::planner::SiteCurves;
 
 use crate::fault::{Fault, Target};
-use crate::scenario::{Arrivals, Geography, Scenario, Spelling};
+use crate::scenario::{Arrivals, Geography, Scenario};
 use crate::world;
 
 /// Loads, as shares of what the site can serve.
@@ -39,6 +39,7 @@ pub(crate) fn curves(scenario: &Scenario, geography: &Geography, policy: &str) -
     let objective = scenario.workload.objective;
     let of_site = |servers: usize| {
         let profile = profile(scenario, geography, policy, servers);
+        let profile = derated(&profile, geography.redirect.profile_scale);
         let measured = |profile: &Profile| {
             ResponseCurves::measured(objective, profile).expect("a simulated profile is sound")
         };
@@ -47,6 +48,15 @@ pub(crate) fn curves(scenario: &Scenario, geography: &Geography, policy: &str) -
         SiteCurves::of_versions(core::iter::once(measured(&profile)).chain(replacements))
     };
     geography.sites.iter().map(|site| of_site(site.servers)).collect()
+}
+
+/// The same where requests are hedged: copies are in the curves, and loads are of first copies.
+pub(crate) fn hedged_curves(
+    scenario: &Scenario,
+    geography: &Geography,
+    policy: &str,
+) -> Vec<SiteCurves> {
+    curves(scenario, geography, &format!("{policy}+hedge"))
 }
 
 /// The curves of each site as those of an M/M/c queue of the same mean service time.
@@ -62,8 +72,11 @@ pub(crate) fn markov(scenario: &Scenario, geography: &Geography) -> Vec<SiteCurv
 }
 
 /// The profile of a site whose every server was left with this part of its speed: all takes as much
-/// longer, and loads are as much smaller.
+/// longer, and loads are as much smaller. The profile itself where all is left.
 fn derated(profile: &Profile, left: f64) -> Profile {
+    if left == 1.0 {
+        return profile.clone();
+    }
     let load = |load: Rate| Rate::new(load.value() * left).expect("a part of a rate");
     let longer = |bucket: &Bucket| Bucket { upper: bucket.upper.div_f64(left), ..*bucket };
     let step = |step: &LoadStep| LoadStep {
@@ -86,10 +99,12 @@ pub(crate) fn capacity(scenario: &Scenario, servers: usize) -> f64 {
 
 fn profile(scenario: &Scenario, geography: &Geography, policy: &str, servers: usize) -> Profile {
     let requests = geography.redirect.profile_requests;
-    let Scenario { cluster, fluctuation, network, .. } = scenario;
+    let Scenario { cluster, fluctuation, network, work, run, .. } = scenario;
+    let (replica, hedge) = (scenario.replicas.first(), &run.hedge);
     let clients = geography.sites[0].clients;
     let faults: Vec<_> = scenario.faults.iter().filter(|fault| is_of_every_day(fault)).collect();
-    let world = format!("{cluster:?} {fluctuation:?} {network:?} {faults:?}");
+    let world = format!("{cluster:?} {fluctuation:?} {network:?} {faults:?} {replica:?} {work:?}");
+    let world = format!("{world} {hedge:?}");
     let key = format!("{world} {policy} {servers} {clients} {requests}");
     let cell = {
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +123,7 @@ fn measure(
     let capacity = capacity(scenario, servers);
     let step = |share: f64| {
         let alone = alone(scenario, servers, clients, share * capacity, requests);
-        let latencies = world::latencies(&alone, Spelling::of(policy).policy, SEED);
+        let latencies = world::latencies(&alone, policy, SEED);
         LoadStep {
             load: Rate::new(share * capacity).expect("a load is a rate"),
             write_share: Probability::ZERO,
@@ -141,6 +156,8 @@ fn alone(
 ) -> Scenario {
     let mut alone = scenario.clone();
     alone.geography = None;
+    alone.dimmer = None;
+    alone.replicas.truncate(servers);
     alone.faults.retain(is_of_every_day);
     alone.run.warmup = 0.05;
     alone.run.window = Duration::ZERO;

@@ -23,7 +23,7 @@ impl Spread {
     /// How a client of site `home` begins.
     pub(crate) fn new(mode: Mode, home: usize, sites: usize, seed: u64) -> Self {
         match mode {
-            Mode::Local => Self::To(home),
+            Mode::Local | Mode::Failover => Self::To(home),
             Mode::Away => Self::To((home + 1) % sites),
             Mode::Everywhere => Self::Everywhere,
             Mode::Waterfall | Mode::Headroom => {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::guard::Kind;
 use crate::millis;
-use crate::scenario::HOUR;
+use crate::scenario::{HOUR, Hiccup};
 
 /// A replica with cores of its own that all its requests share.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -36,6 +36,9 @@ pub struct Work {
     pub cv: f64,
     /// Coefficient of variation of the latter.
     pub cv_mandatory: f64,
+    /// What makes some answers late outside the replica.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hiccup: Option<Hiccup>,
 }
 
 /// How the replicas dim.
@@ -91,7 +94,9 @@ impl Work {
             let expected = "at most work.optional, which is the whole of a full request";
             table.problem("mandatory", Mismatch::new(came, expected));
         }
-        Self { optional, mandatory, cv, cv_mandatory }
+        let hiccup = table.key("hiccup");
+        let hiccup = hiccup.value().is_some().then(|| hiccup.table(Hiccup::read).required());
+        Self { optional, mandatory, cv, cv_mandatory, hiccup }
     }
 }
 

@@ -7,8 +7,9 @@ use evenkeel_settings::{Mismatch, Setting, Table};
 use serde::Serialize;
 
 use crate::millis;
-use crate::scenario::{HOUR, SERVERS_MAX, Scenario};
-use crate::trace::{Made, RateSeries, Split, one_hot, shifting};
+use crate::scenario::priced::unknown_site;
+use crate::scenario::{HOUR, Prices, SERVERS_MAX, Scenario, Surge};
+use crate::trace::{Made, RateSeries, Split, match_days, one_hot, shifting};
 
 /// A data centre, whose users send their requests to its clients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -78,6 +79,14 @@ pub enum Series {
         /// As above.
         seed: u64,
     },
+    /// The hours from eight in the morning of a made-up day ([`match_days`]), a minute of them in
+    /// each 2.5 s.
+    Day {
+        /// Mean load of all sites together, as a share of what they can serve.
+        full: f64,
+        /// As above.
+        seed: u64,
+    },
     /// From a file, see [`RateSeries::read`].
     File {
         /// Its name.
@@ -112,6 +121,9 @@ pub struct Redirect {
     pub slow_period: Duration,
     /// Requests of each load step of the profile.
     pub profile_requests: u64,
+    /// How many times the load that it serves a site is believed to serve: 1 where the profile is
+    /// right.
+    pub profile_scale: f64,
 }
 
 /// All that a scenario says of data centres.
@@ -125,6 +137,12 @@ pub struct Geography {
     pub redirect: Redirect,
     /// How demand varies.
     pub series: Series,
+    /// What comes on top of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub surges: Vec<Surge>,
+    /// What things cost, where that is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<Prices>,
     /// The rates of each site, made from it.
     #[serde(skip)]
     pub rates: Option<RateSeries>,
@@ -140,7 +158,7 @@ impl Geography {
         let setting = root.key("sites");
         if setting.value().is_none() {
             let expected = "sites too, such as [[sites]] with a name and servers";
-            for key in ["wan", "redirect", "series"] {
+            for key in ["wan", "redirect", "series", "surges", "prices"] {
                 if root.key(key).value().is_some() {
                     root.problem(key, Mismatch::new(format!("{key} without sites"), expected));
                 }
@@ -160,6 +178,14 @@ impl Geography {
             wan: root.key("wan").section(Wan::read),
             redirect: root.key("redirect").section(Redirect::read),
             series: root.key("series").section(Series::read),
+            surges: root
+                .key("surges")
+                .list(|item| item.table(Surge::read).required())
+                .or(Vec::new()),
+            prices: {
+                let prices = root.key("prices");
+                prices.value().is_some().then(|| prices.table(Prices::read).required())
+            },
             rates: None,
         };
         geography.check_ways(root);
@@ -177,6 +203,15 @@ impl Geography {
                     let what = Mismatch::new(format!("{name:?}"), known.join(" or "));
                     root.problem("wan", what);
                 }
+            }
+        }
+        for surge in &self.surges {
+            if self.place(&surge.site).is_none() {
+                root.problem("surges", unknown_site(surge));
+            }
+            if self.series == Series::Even {
+                let expected = "a series that has steps: its shape is even";
+                root.problem("surges", Mismatch::new("a surge", expected));
             }
         }
         for (from, site) in self.sites.iter().enumerate() {
@@ -236,7 +271,11 @@ impl Scenario {
                 let came = format!("{}: {}", problem.place, problem.came);
                 root.problem("series", Mismatch::new(came, problem.expected));
             }
-            Ok(rates) => {
+            Ok(mut rates) => {
+                for surge in &geography.surges {
+                    let site = geography.place(&surge.site);
+                    site.into_iter().for_each(|site| surge.apply(site, &mut rates));
+                }
                 let sum = rates.mean_total() * rates.duration().as_secs_f64();
                 self.workload.duration = None;
                 self.workload.rate = Some(rates.mean_total());
@@ -264,7 +303,6 @@ impl Scenario {
         let has_phases = workload.phases.iter().any(|phase| phase.clients_join > 0);
         let without = "none of it where there are sites";
         for (key, is_there) in [
-            ("replicas", !self.replicas.is_empty()),
             ("workload.read_repair", workload.read_repair > 0.0),
             ("workload.workers", workload.workers > 1),
             ("workload.writes", workload.writes > 0.0),
@@ -274,6 +312,13 @@ impl Scenario {
             if is_there {
                 root.problem(key, Mismatch::new("a value", without));
             }
+        }
+        let is_alike = self.replicas.windows(2).all(|two| two[0] == two[1]);
+        let has_some = !self.replicas.is_empty();
+        if has_some && !(is_alike && self.replicas.len() == self.cluster.servers) {
+            let came = format!("{} replicas beside sites", self.replicas.len());
+            let expected = "one, which each server of each site is like";
+            root.problem("replicas", Mismatch::new(came, expected));
         }
         if workload.objective.is_zero() {
             let expected = "an objective, which requests miss or not, such as \"30ms\"";
@@ -328,7 +373,7 @@ impl WanWay {
 
 impl Series {
     fn read(table: &mut Table<'_>) -> Self {
-        let shapes = ["even", "one-hot", "shifting", "drifting", "file"];
+        let shapes = ["even", "one-hot", "shifting", "drifting", "day", "file"];
         let shape = table.key("shape").choice(&shapes).or("even");
         let full = table.key("full").number().between(1e-3..=100.0).or(0.7);
         let seed = table.key("seed").integer().between(0..=u64::MAX).or(1);
@@ -340,6 +385,7 @@ impl Series {
             ("one-hot", _) => Self::OneHot { full, seed },
             ("shifting", _) => Self::Shifting { full, seed },
             ("drifting", _) => Self::Drifting { full, sigma, memory, seed },
+            ("day", _) => Self::Day { full, seed },
             ("file", Some(file)) => Self::File { file, full },
             ("file", None) => {
                 table.problem("file", Mismatch::new("nothing", "the name of a CSV file of rates"));
@@ -368,6 +414,16 @@ impl Series {
                 let split = Split { shifts: vec![Duration::ZERO; sites], sigma, memory, seed };
                 let total = full * capacity * sites as f64;
                 split.split(&RateSeries::new(step, vec![vec![total; steps]])?)
+            }
+            Self::Day { full, seed } => {
+                let step = Duration::from_millis(2_500);
+                let (minute, morning) = (MINUTE, 8 * 60);
+                let steps = length.as_nanos().div_ceil(step.as_nanos()).max(1) as usize;
+                let made =
+                    Made { sites, step: minute, steps: morning + steps, full: 1.0, seed: *seed };
+                let hours = match_days(&made)?.cut(8 * HOUR, minute * steps as u32)?;
+                let mean = hours.mean_total() / sites as f64;
+                RateSeries::new(step, hours.scaled(full * capacity / mean)?.rates)
             }
             Self::File { file, full } => {
                 let series = RateSeries::load(Path::new(file))?;
@@ -400,6 +456,7 @@ impl Redirect {
                 .integer()
                 .between(1_000..=1_000_000_000)
                 .or(150_000),
+            profile_scale: table.key("profile_scale").number().between(0.1..=10.0).or(1.0),
         }
     }
 }

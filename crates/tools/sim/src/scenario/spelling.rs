@@ -25,9 +25,22 @@ pub struct Spelling<'a> {
     pub sharing: Option<Mode>,
 }
 
+/// Whole runs that have names of their own: one mechanism, three in loops of their own, all by one
+/// price, and that with demand foreknown.
+const RUNS: [(&str, &str); 6] = [
+    ("joint", "least-outstanding+joint+feed-forward+hedge"),
+    ("loops", "least-outstanding+planned+published+hedge"),
+    ("redirect", "least-outstanding+kurma+full"),
+    ("brownout", "least-outstanding+failover+published"),
+    ("hedge", "least-outstanding+failover+full+hedge"),
+    ("hindsight", "least-outstanding+hindsight+feed-forward+hedge"),
+];
+
 impl<'a> Spelling<'a> {
     /// Takes a policy's text apart; what is no suffix stays with the policy.
     pub fn of(text: &'a str) -> Self {
+        let run = RUNS.iter().find(|(name, _)| *name == text);
+        let text = run.map_or(text, |(_, whole)| whole);
         let mut spelling = Self {
             policy: text,
             is_hedged: false,

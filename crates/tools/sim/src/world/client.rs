@@ -40,7 +40,7 @@ impl World<'_> {
 
     /// Opens the call of a request or of a part.
     pub(super) fn open(&mut self, arrival: Arrival, number: u64, whole: Option<usize>) {
-        let request = Request::new(GroupId::new(arrival.group as usize), Replay::Always);
+        let request = self.request(arrival.group as usize);
         let has_time_limit = !self.scenario.workload.timeout.is_zero() && self.is_of_user(whole);
         self.opened += 1;
         let entry = self.calls.vacant_entry();
@@ -67,6 +67,13 @@ impl World<'_> {
             self.events.push(Lane::Timeouts, at, Event::Expire(id));
         }
         self.advance(id);
+    }
+
+    /// A request to this group, which may be hedged unless the plan says otherwise.
+    fn request(&self, group: usize) -> Request {
+        let may_hedge = self.sites.as_ref().is_none_or(|sites| sites.may_hedge(group));
+        let replay = if may_hedge { Replay::Always } else { Replay::AfterFailure };
+        Request::new(GroupId::new(group), replay)
     }
 
     /// The slot of a call, if it is still open.
@@ -173,7 +180,7 @@ impl World<'_> {
                 _ => self.cancel(slot, copy, call),
             }
         }
-        let request = Request::new(GroupId::new(home), Replay::Always);
+        let request = self.request(home);
         let dispatcher = &mut self.clients[client].dispatcher;
         let left = core::mem::replace(call, dispatcher.open(now, call.id(), request));
         dispatcher.close(now, left);

@@ -11,7 +11,7 @@ use crate::fault::What;
 use crate::guard::Pass;
 use crate::server::{Discipline, JobId, Server, done_at};
 use crate::weather::{Effect, Strike};
-use crate::workload::{FAILS, luck, work_in_slot};
+use crate::workload::{FAILS, hiccup, luck, work_in_slot};
 use crate::world::{ATTEMPT_ENDS_AFTER, Event, FAILS_AFTER, FlyingProbe, Job, NOT_THERE, World};
 
 /// Whether a job is of this share. Drawn from the request, so that every policy meets the same bad
@@ -77,6 +77,9 @@ impl World<'_> {
         let core_time = self.core_time.as_ref().expect("shared cores come with the work for them");
         let copy = if self.scenario.cluster.same_work { 0 } else { job.copy };
         let work = core_time.nanos(job.seed, copy, job.is_full);
+        if job.attempt.as_ref().is_some_and(|attempt| attempt.kind() == Kind::Hedge) {
+            self.tally.copies_s += work * 1e-9;
+        }
         if let Discipline::Sharing(sharing) = &mut server.discipline
             && sharing.enter(self.now, id, work)
         {
@@ -143,8 +146,11 @@ impl World<'_> {
         let dimmer = guard.told_dimmer(job.dimmer);
         let report = self.report(number, Some(service));
         let report = report.map(|report| Feedback { dimmer, ..report });
-        self.jobs[id as usize].outcome = Outcome::Replied(report);
-        let at = self.now + self.delay_of(id);
+        let job = &mut self.jobs[id as usize];
+        job.outcome = Outcome::Replied(report);
+        let hiccups = self.scenario.work.as_ref().and_then(|work| work.hiccup.as_ref());
+        let longer = hiccups.map_or(Duration::ZERO, |of| hiccup(of, job.seed, job.copy));
+        let at = self.now + self.delay_of(id) + longer;
         self.events.push(Lane::ToClients, at, Event::Back(id));
     }
 

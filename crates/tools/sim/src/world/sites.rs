@@ -8,7 +8,7 @@ use evenkeel_core::units::Rate;
 use evenkeel_core::{Duration, Instant, ReplicaId, Rng};
 use evenkeel_geo::curve::{Conditions, Family, Residual};
 use evenkeel_geo::epoch::{SiteId, SiteSet, Snapshot, Step};
-use evenkeel_geo::planner::{Plan, Planner};
+use evenkeel_geo::planner::{JointPlanner, Plan, Planner};
 use evenkeel_geo::split::parts;
 use evenkeel_geo::split::patience::{Patience, Sent, Waits};
 use evenkeel_geo::wan;
@@ -19,7 +19,7 @@ use crate::peers::{Headroom, Sticky, waterfall};
 use crate::redirect::control::{CONNECTIONS, Control, PROBE_EVERY};
 use crate::redirect::spread::Spread;
 use crate::redirect::tally::Tally;
-use crate::redirect::{Mode, RedirectReport, SiteWindow, profile};
+use crate::redirect::{Mode, RedirectReport, SiteWindow, priced, profile};
 use crate::scenario::{Geography, Scenario, Spelling};
 use crate::server::{Discipline, Server};
 use crate::world::{Event, World};
@@ -67,6 +67,11 @@ pub(super) struct Sites {
     usable: SiteSet,
     controls: Vec<Control>,
     planner: Option<Planner>,
+    /// By price, where the mode is.
+    joint: Option<JointPlanner>,
+    /// By site, whether the newest plan hedges there; all before there is one, and where plans are
+    /// not by price.
+    hedges: Vec<bool>,
     /// The newest plan, and the hash of the snapshot it was made from: those who have the same
     /// snapshot need not plan again.
     newest: Option<(u64, Plan)>,
@@ -130,6 +135,21 @@ fn owners(ranges: &[Range<usize>]) -> Vec<usize> {
     ranges.iter().enumerate().flat_map(of).collect()
 }
 
+/// Core's planner for a mode, with the curves of its sites; `None` when it does not plan.
+fn make_planner(
+    scenario: &Scenario,
+    geography: &Geography,
+    mode: Mode,
+    policy: &str,
+) -> Option<Planner> {
+    let config = mode.planner(&geography.redirect)?;
+    let curves = match mode {
+        Mode::KurmaMmc => profile::markov(scenario, geography),
+        _ => profile::curves(scenario, geography, policy),
+    };
+    Some(Planner::new(config, curves).expect("the scenario's settings were checked"))
+}
+
 impl Sites {
     pub(super) fn new(scenario: &Scenario, spelling: Spelling<'_>, seed: u64) -> Option<Box<Self>> {
         let geography = scenario.geography.as_ref()?;
@@ -139,13 +159,7 @@ impl Sites {
         let servers = ranges(geography.sites.iter().map(|site| site.servers));
         let clients = ranges(geography.sites.iter().map(|site| site.clients));
         let site_of_client = owners(&clients);
-        let planner = mode.planner(redirect).map(|config| {
-            let curves = match mode {
-                Mode::KurmaMmc => profile::markov(scenario, geography),
-                _ => profile::curves(scenario, geography, spelling.policy),
-            };
-            Planner::new(config, curves).expect("the scenario's settings were checked")
-        });
+        let planner = make_planner(scenario, geography, mode, spelling.policy);
         let fingerprint = planner.as_ref().map_or(0, Planner::fingerprint);
         let control = |site: usize| {
             let own = planner.as_ref().map(|planner| {
@@ -153,6 +167,8 @@ impl Sites {
             });
             Control::new((site, count), mode, redirect, (fingerprint, own))
         };
+        let by_price = planner.clone().filter(|_| mode.is_priced());
+        let joint = by_price.map(|it| priced::planner(scenario, geography, spelling, it));
         let middle = |from: usize, to: usize| {
             let [low, high] = geography.round_trip(from, to).unwrap_or_default();
             low + (high - low) / 2
@@ -195,6 +211,8 @@ impl Sites {
             coin: Rng::stream(seed, "shares"),
             tally: Tally::new(names),
             planner,
+            joint,
+            hedges: vec![true; count],
             site_of_client,
             servers,
             clients,
@@ -233,6 +251,7 @@ impl Sites {
             }
         }
         let chosen = self.spreads[client].choose(now, usable, &mut self.coin);
+        let chosen = chosen.map(|site| self.unless_down(site));
         if let Some(patience) = self.patience.get_mut(client).filter(|_| chosen != Some(home)) {
             patience.sent(now);
         }
@@ -240,6 +259,21 @@ impl Sites {
             let servers = &self.servers[home];
             self.count() + servers.start + (item % servers.len() as u64) as usize
         })
+    }
+
+    /// This site, or in failover the nearest other one where it is down.
+    fn unless_down(&self, site: usize) -> usize {
+        if self.mode != Mode::Failover || self.usable.contains(SiteId::new(site)) {
+            return site;
+        }
+        let others = (0..self.count()).filter(|other| self.usable.contains(SiteId::new(*other)));
+        others.min_by_key(|&other| self.base[site][other]).unwrap_or(site)
+    }
+
+    /// Whether requests to this group of replicas may be hedged.
+    #[inline]
+    pub(super) fn may_hedge(&self, group: usize) -> bool {
+        self.hedges.get(group).is_none_or(|is_hedged| *is_hedged)
     }
 
     /// A request leaves a client for a server.
@@ -339,7 +373,16 @@ impl Sites {
         if self.newest.as_ref().is_none_or(|(known, _)| *known != hash) {
             let is_apart = matches!(&self.newest, Some((_, plan)) if plan.epoch == snapshot.epoch);
             self.tally.report.plans_apart += u64::from(is_apart);
-            self.newest = Some((hash, planner.plan(snapshot)));
+            let plan = match &self.joint {
+                None => planner.plan(snapshot),
+                Some(joint) => {
+                    let (plan, planned) =
+                        joint.plan(snapshot).expect("services and prices were checked");
+                    self.hedges = planned.states.iter().map(|state| state.is_hedged).collect();
+                    plan
+                }
+            };
+            self.newest = Some((hash, plan));
         }
         let Some((_, plan)) = &self.newest else { return };
         let sync = &mut self.controls[site].sync;
@@ -489,6 +532,9 @@ impl World<'_> {
     fn publish(&mut self, sites: &mut Sites, site: usize, epoch: u64) {
         let now = self.now;
         sites.controls[site].measure(now);
+        if sites.mode == Mode::Hindsight {
+            sites.controls[site].foreknow(self.arriving.mean_rate(site, now, sites.period));
+        }
         if sites.controls[site].watch() {
             let version = sites.controls[site].version();
             sites.tally.report.curve_changes.push((now.as_secs_f64(), site, version));

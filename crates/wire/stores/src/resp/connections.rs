@@ -72,6 +72,8 @@ pub struct Filter {
     pub address: Option<String>,
     /// The address it reached.
     pub local: Option<String>,
+    /// Whose it is.
+    pub user: Option<String>,
     /// What it is.
     pub kind: Option<Kind>,
     /// Not the connection that says it.
@@ -105,7 +107,10 @@ impl Filter {
     ///
     /// # Errors
     /// In Redis's words.
-    pub fn of_kill(arguments: Arguments<'_>) -> Result<Self, FilterError> {
+    pub fn of_kill(
+        arguments: Arguments<'_>,
+        is_user: impl Fn(&[u8]) -> bool,
+    ) -> Result<Self, FilterError> {
         let text = |at: usize| arguments.get(at).map(|it| String::from_utf8_lossy(it).into_owned());
         let mut filter = Self { skips_me: true, ..Self::default() };
         if arguments.len() == 3 {
@@ -126,7 +131,7 @@ impl Filter {
                 Some(1) => filter.kind = Some(Kind::parse(value)?),
                 Some(2) => filter.address = text(at + 1),
                 Some(3) => filter.local = text(at + 1),
-                Some(4) if value == b"default" => {}
+                Some(4) if is_user(value) => filter.user = text(at + 1),
                 Some(4) => {
                     let user = String::from_utf8_lossy(value).into_owned();
                     return Err(FilterError::NoSuchUser(user));
@@ -144,6 +149,7 @@ impl Filter {
         self.ids.as_ref().is_none_or(|ids| ids.contains(&line.id))
             && self.address.as_ref().is_none_or(|address| *address == line.address)
             && self.local.as_ref().is_none_or(|local| *local == line.local)
+            && self.user.as_ref().is_none_or(|user| *user == line.user)
             && self.kind.is_none_or(|kind| kind == line.kind)
             && !(self.skips_me && is_me)
     }
@@ -160,6 +166,7 @@ pub struct Line {
     pub age_s: u64,
     pub idle_s: u64,
     pub kind: Kind,
+    pub database: u8,
     /// Commands since MULTI; -1 outside of it.
     pub multi: i64,
     /// Bytes of answers that wait for it.
@@ -167,6 +174,7 @@ pub struct Line {
     pub command: &'static str,
     pub query_bytes: usize,
     pub protocol: u8,
+    pub user: String,
     pub lib_name: String,
     pub lib_version: String,
 }
@@ -180,9 +188,9 @@ impl fmt::Display for Line {
         };
         writeln!(
             f,
-            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 \
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 \
              ssub=0 multi={} qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll=0 \
-             omem={} tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} \
+             omem={} tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={} \
              lib-ver={}",
             self.id,
             self.address,
@@ -190,12 +198,14 @@ impl fmt::Display for Line {
             self.name,
             self.age_s,
             self.idle_s,
+            self.database,
             self.multi,
             self.query_bytes,
             self.out_bytes,
             self.out_bytes,
             self.out_bytes,
             self.command,
+            self.user,
             self.protocol,
             self.lib_name,
             self.lib_version,
@@ -215,7 +225,8 @@ mod tests {
     }
 
     fn kill(line: &str) -> Result<Filter, String> {
-        with(line, Filter::of_kill).map_err(|error| error.to_string())
+        with(line, |arguments| Filter::of_kill(arguments, |name| name == b"default"))
+            .map_err(|error| error.to_string())
     }
 
     fn line(id: u64, address: &str) -> Line {
@@ -227,11 +238,13 @@ mod tests {
             age_s: 1,
             idle_s: 0,
             kind: Kind::Normal,
+            database: 3,
             multi: -1,
             out_bytes: 0,
             command: "client|list",
             query_bytes: 26,
             protocol: 2,
+            user: "default".to_owned(),
             lib_name: String::new(),
             lib_version: String::new(),
         }

@@ -6,13 +6,15 @@
 //! | `SET k v`, `DEL`, `GETDEL`, `PERSIST` | has none, or is not there |
 //! | `PEXPIREAT k ms`, `GETEX k PXAT ms` | has this one, if it is there |
 //! | the same with `NX`, `XX`, `GT`, `LT`; `RESTORE` | may have it, or what it had |
-//! | `RENAME`, `COPY` | the second may have that of the first |
+//! | `RENAME`, `COPY`, `MOVE` | the second may have that of the first |
 //! | `INCR`, `APPEND`, `HSET`, `SADD`, … | keeps it |
 //! | everything else | may be gone, or another one without it |
 //!
-//! Times are absolute: commands are as [`super::rewrite`] makes them.
+//! Times are absolute: commands are as [`super::rewrite`] makes them. A key is one of a database,
+//! so both are told ([`databases`]).
 
 use super::commands::{self, Command, integer};
+use super::databases;
 use super::request::Arguments;
 
 /// What became of a key's deadline.
@@ -28,8 +30,19 @@ pub enum Change<'a> {
     Cleared,
     /// It may be gone.
     Changed,
-    /// It may be at this key too.
-    Carried(&'a [u8]),
+    /// It may be at this key of this database too.
+    Carried(u8, &'a [u8]),
+}
+
+/// What was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written<'a> {
+    /// All keys are gone.
+    Everything,
+    /// All keys of this database are.
+    Database(u8),
+    /// Something became of the deadline of a key of a database.
+    Key(u8, &'a [u8], Change<'a>),
 }
 
 /// Commands that leave a key there, with its deadline.
@@ -90,57 +103,65 @@ pub fn may_set(command: &[u8]) -> bool {
     }
 }
 
-/// Tells what these commands make of deadlines; `None` = all keys are gone.
-pub fn for_each(commands: &[u8], mut act: impl FnMut(Option<(&[u8], Change<'_>)>)) {
-    commands::for_each(commands, |known| {
-        let Some((command, arguments)) = known else { return };
-        if matches!(command.name, "flushall" | "flushdb") {
-            return act(None);
-        }
-        if keeps(command) {
-            return;
-        }
-        let time = |at: usize| arguments.get(at).and_then(integer).unwrap_or(0);
-        let option = |name: &str| (1..arguments.len()).find(|&at| arguments.is(at, name));
-        let key = || arguments.get(1).unwrap_or_default();
+/// Appends the command that says a deadline again behind one that [`keeps`] it, for a key that this
+/// one has found no more, and has made anew. Its answer is 1 there, and 0 where the key was found.
+pub fn write_again(out: &mut Vec<u8>, key: &[u8], unix_ms: i64) {
+    let mut digits = itoa::Buffer::new();
+    super::encode::command(out, &[b"PEXPIREAT", key, digits.format(unix_ms).as_bytes(), b"NX"]);
+}
+
+/// Tells what these commands make of deadlines.
+pub fn for_each(commands: &[u8], mut act: impl FnMut(Written<'_>)) {
+    databases::for_each(commands, |known| {
+        let Some((database, command, arguments)) = known else { return };
         match command.name {
-            "set" if arguments.len() >= 3 => act(Some((key(), set(arguments)))),
-            "pexpireat" if arguments.len() == 3 => act(Some((key(), Change::Moved(time(2))))),
-            "pexpireat" => act(Some((key(), Change::Perhaps(time(2))))),
-            "getex" => act(Some((
-                key(),
-                match option("pxat") {
-                    Some(at) => Change::Moved(time(at + 1)),
-                    None => Change::Cleared, // PERSIST
-                },
-            ))),
-            "restore" => {
-                let at = time(2);
-                act(Some((key(), Change::Changed)));
-                if at > 0 {
-                    act(Some((key(), Change::Perhaps(at))));
-                }
-            }
-            "del" | "unlink" | "mset" | "getdel" | "getset" | "persist" | "setnx" => {
-                // SETNX that found one kept its deadline.
-                let change =
-                    if command.name == "setnx" { Change::Changed } else { Change::Cleared };
-                // GETSET and GETDEL may fail: what they leave has what it had.
-                let may_fail = matches!(command.name, "getdel" | "getset");
-                let change = if may_fail { Change::Changed } else { change };
-                each(command, arguments, |key| act(Some((key, change))));
-            }
-            "rename" | "renamenx" | "copy" => {
-                act(Some((key(), Change::Carried(arguments.get(2).unwrap_or_default()))));
-            }
-            _ => each(command, arguments, |key| act(Some((key, Change::Changed)))),
+            "flushall" => act(Written::Everything),
+            "flushdb" => act(Written::Database(database)),
+            _ if keeps(command) => {}
+            _ => changes(database, command, arguments, &mut act),
         }
     });
 }
 
-fn each(command: &Command, arguments: Arguments<'_>, mut act: impl FnMut(&[u8])) {
-    let keys = commands::keys(command, arguments).into_iter().flatten();
-    keys.for_each(|at| act(arguments.at(at)));
+fn changes(
+    database: u8,
+    command: &Command,
+    arguments: Arguments<'_>,
+    act: &mut impl FnMut(Written<'_>),
+) {
+    let time = |at: usize| arguments.get(at).and_then(integer).unwrap_or(0);
+    let argument = |at: usize| arguments.get(at).unwrap_or_default();
+    let mut of_first = |change: Change<'_>| act(Written::Key(database, argument(1), change));
+    match command.name {
+        "set" if arguments.len() >= 3 => of_first(set(arguments)),
+        "pexpireat" if arguments.len() == 3 => of_first(Change::Moved(time(2))),
+        "pexpireat" => of_first(Change::Perhaps(time(2))),
+        "getex" => {
+            let at = (1..arguments.len()).find(|&at| arguments.is(at, "pxat"));
+            // Without one it is PERSIST.
+            of_first(at.map_or(Change::Cleared, |at| Change::Moved(time(at + 1))));
+        }
+        "restore" => {
+            of_first(Change::Changed);
+            if time(2) > 0 {
+                of_first(Change::Perhaps(time(2)));
+            }
+        }
+        "rename" | "renamenx" => of_first(Change::Carried(database, argument(2))),
+        "copy" | "move" => {
+            let target = databases::target_argument(command, arguments);
+            let target = target.and_then(|at| databases::number(argument(at)));
+            let to = argument(if command.name == "copy" { 2 } else { 1 });
+            of_first(Change::Carried(target.unwrap_or(database), to));
+        }
+        name => {
+            // The others may fail, or find the key: what they leave has what it had.
+            let is_sure = matches!(name, "del" | "unlink" | "mset" | "persist");
+            let change = if is_sure { Change::Cleared } else { Change::Changed };
+            let keys = commands::keys(command, arguments).into_iter().flatten();
+            keys.for_each(|at| act(Written::Key(database, arguments.at(at), change)));
+        }
+    }
 }
 
 fn set(arguments: Arguments<'_>) -> Change<'static> {
@@ -171,22 +192,31 @@ mod tests {
     use crate::resp::encode;
 
     fn of(line: &str) -> Vec<String> {
-        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        let mut command = Vec::new();
-        encode::command(&mut command, &words);
+        let mut commands = Vec::new();
+        let mut may_set = false;
+        for line in line.split("; ") {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let before = commands.len();
+            encode::command(&mut commands, &words);
+            may_set |= super::may_set(&commands[before..]);
+        }
         let mut all = Vec::new();
-        for_each(&command, |change| match change {
-            Some((key, Change::Carried(to))) => {
-                let [key, to] = [key, to].map(String::from_utf8_lossy);
-                all.push(format!("{key} to {to}"));
+        let shown = |database: u8, key: &[u8]| {
+            let key = String::from_utf8_lossy(key);
+            if database == 0 { key.into_owned() } else { format!("{key}@{database}") }
+        };
+        for_each(&commands, |written| match written {
+            Written::Key(database, key, Change::Carried(other, to)) => {
+                all.push(format!("{} to {}", shown(database, key), shown(other, to)));
             }
-            Some((key, change)) => {
-                all.push(format!("{} {change:?}", String::from_utf8_lossy(key)));
+            Written::Key(database, key, change) => {
+                all.push(format!("{} {change:?}", shown(database, key)));
             }
-            None => all.push("all".to_owned()),
+            Written::Database(database) => all.push(format!("all of {database}")),
+            Written::Everything => all.push("all".to_owned()),
         });
         let sets = |it: &String| ["Set", "Moved", "Perhaps"].iter().any(|word| it.contains(word));
-        assert!(may_set(&command) || !all.iter().any(sets), "{line}: it is overlooked");
+        assert!(may_set || !all.iter().any(sets), "{line}: it is overlooked");
         all
     }
 
@@ -216,6 +246,17 @@ mod tests {
             ("LPOP k", "k Changed"),
             ("INCR k", ""),
             ("HSET k f v", ""),
+            ("SETNX k v", "k Changed"),
+            ("MOVE k 3", "k to k@3"),
+            ("COPY k l DB 3 REPLACE", "k to l@3"),
+            ("SELECT 3; SET k v PXAT 9; SELECT 0; DEL k", "k@3 Set(9), k Cleared"),
+            (
+                "SELECT 3; MOVE k 0; RENAME a b; COPY a b; SELECT 0",
+                "k@3 to k, a@3 to b@3, a@3 to b@3",
+            ),
+            ("SELECT 3; LPOP k; INCR k; SELECT 0", "k@3 Changed"),
+            ("SELECT 3; FLUSHDB; SELECT 0", "all of 3"),
+            ("FLUSHDB", "all of 0"),
             ("FLUSHALL", "all"),
             ("NOSUCH k", ""),
         ] {

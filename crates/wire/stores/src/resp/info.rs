@@ -5,6 +5,8 @@
 //! those that tell of the servers' own files and replication are left out. Clients parse it:
 //! `redis_version`, `loading`, `role`, `maxmemory_policy` and the line of `db0`.
 
+use std::collections::BTreeSet;
+
 /// Where no server answers: what clients look for.
 pub const TEMPLATE: &str = "# Server\r\nredis_version:7.0.0\r\nredis_mode:standalone\r\n\
     process_id:0\r\nrun_id:0\r\ntcp_port:0\r\nuptime_in_seconds:0\r\nuptime_in_days:0\r\n\r\n\
@@ -98,11 +100,21 @@ pub fn merge(texts: &[&str], own: &[(&str, String)], reserved: u64) -> String {
     out
 }
 
-/// The line of `db0`: keys, those of them with a deadline, and how long they have on average.
+/// The line of each database: keys, those of them with a deadline, and how long they have on
+/// average.
 fn keyspace(texts: &[&str], reserved: u64) -> String {
+    let names = texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.split_once(':'));
+    let numbers = names.filter(|(name, _)| is_database(name)).map(|(name, _)| number(&name[2..]));
+    let databases: BTreeSet<u64> = numbers.collect();
+    let reserved = |database| if database == 0 { reserved } else { 0 };
+    databases.into_iter().map(|it| keyspace_of(texts, it, reserved(it))).collect()
+}
+
+fn keyspace_of(texts: &[&str], database: u64, reserved: u64) -> String {
     let (mut keys, mut expires, mut weighted) = (0_u64, 0_u64, 0_u128);
+    let name = format!("db{database}:");
     for text in texts {
-        let line = text.lines().find_map(|line| line.strip_prefix("db0:")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(&*name)).unwrap_or_default();
         let part = |name: &str| {
             let parts = line.split(',').filter_map(|part| part.split_once('='));
             number(parts.clone().find(|(found, _)| *found == name).map_or("0", |(_, value)| value))
@@ -115,7 +127,7 @@ fn keyspace(texts: &[&str], reserved: u64) -> String {
         return String::new(); // as Redis, which tells of no empty database
     }
     let average = weighted.checked_div(expires.into()).unwrap_or_default();
-    format!("db0:keys={keys},expires={expires},avg_ttl={average}\r\n")
+    format!("{name}keys={keys},expires={expires},avg_ttl={average}\r\n")
 }
 
 fn is_database(name: &str) -> bool {
@@ -150,10 +162,12 @@ mod tests {
             merged,
             "# Server\r\nredis_version:7.0.1\r\n\r\n\
              # Memory\r\nused_memory:150\r\nused_memory_human:100B\r\n\r\n\
-             # Keyspace\r\ndb0:keys=6,expires=3,avg_ttl=300\r\n"
+             # Keyspace\r\ndb0:keys=6,expires=3,avg_ttl=300\r\n\
+             db1:keys=18,expires=0,avg_ttl=0\r\n"
         );
         let alone = merge(&[TEXT], &[], 5);
-        assert!(alone.ends_with("# Keyspace\r\n") && alone.contains("used_memory:100\r\n"));
+        assert!(alone.ends_with("# Keyspace\r\ndb1:keys=9,expires=0,avg_ttl=0\r\n"));
+        assert!(alone.contains("used_memory:100\r\n"));
         assert_eq!((merge(&[], &[], 0), merge(&[""], &[], 0)), Default::default());
     }
 

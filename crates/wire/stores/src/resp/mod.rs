@@ -17,6 +17,7 @@
 //! | [`info`] | the text of `INFO`, of several servers as of one |
 //! | [`settings`] | which settings clients may see and change |
 //! | [`connections`] | `CLIENT`: names, filters, and the lines of its list |
+//! | [`databases`] | which database a key is of, and how it is chosen |
 //! | [`replication`] | what a command has done, as a server tells its replicas |
 //! | [`scripts`] | the texts of scripts by their names |
 //!
@@ -36,6 +37,7 @@ pub mod channels;
 pub mod cluster;
 pub mod commands;
 pub mod connections;
+pub mod databases;
 pub mod deadlines;
 pub mod encode;
 pub mod functions;

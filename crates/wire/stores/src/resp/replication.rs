@@ -10,10 +10,10 @@
 //!
 //! **Source**: `replication.c` of Redis 7.0.15 (`readSyncBulkPayload`, `masterTryPartialResync`).
 
-use super::ProtocolError;
 use super::commands::{self, Keys};
 use super::reply::payload;
 use super::request::{Arguments, Limits, RequestParser};
+use super::{ProtocolError, databases};
 use crate::store::keys::{RESERVED, WATERMARK};
 
 /// Bytes of the mark at the end of a snapshot of unknown length.
@@ -228,40 +228,59 @@ pub struct Group {
     pub published: Vec<u8>,
     /// There were more bytes than are kept: the commands are not all of them.
     pub is_cut: bool,
+    /// The stream did not say of which database its first commands are.
+    pub is_unclear: bool,
 }
 
 const TOO_MUCH: &str = "ERR it changed more than 64 MiB or 65,536 elements at once, and was undone";
-const DATABASE: &str = "ERR a script has changed another database than 0, and was undone";
+const UNCLEAR: &str = "TRYAGAIN its replication stream did not say of which database it was, and \
+    it was undone; ask again";
+const DATABASE: &str = "ERR a script has chosen a database that is not served, and was undone";
 const FORBIDDEN: &str = "ERR a script has done what scripts may not do here, and was undone";
 const OURS: &str = "ERR a script has written keys that begin with 'evenkeel:', and was undone";
 
 impl Group {
-    /// The keys that it has changed.
+    /// The places of the keys that it has changed ([`databases::place`]); so many databases are
+    /// served.
     ///
     /// # Errors
     /// What a client is told whose command must not have done that.
-    pub fn keys(&self) -> Result<Vec<Box<[u8]>>, &'static str> {
+    pub fn keys(&self, databases: u8) -> Result<Vec<Box<[u8]>>, &'static str> {
         if self.is_cut {
             return Err(TOO_MUCH);
+        }
+        if self.is_unclear {
+            return Err(UNCLEAR);
         }
         // What these limits allow is read back from a log, too.
         let (mut parser, mut rest) = (RequestParser::default(), &self.commands[..]);
         let mut found: Vec<Box<[u8]>> = Vec::new();
+        let mut database = 0;
         while !rest.is_empty() {
             let Ok(Some(length)) = parser.parse(rest) else { return Err(TOO_MUCH) };
-            let name = parser.arguments(rest).get(0).unwrap_or_default();
+            let arguments = parser.arguments(rest);
+            let name = arguments.get(0).unwrap_or_default();
+            let is_served = |at: usize| {
+                let number = arguments.get(at).and_then(databases::number);
+                number.filter(|number| *number < databases).ok_or(DATABASE)
+            };
             let command = commands::lookup(name).filter(|it| it.keys != Keys::None);
-            match command.map(|command| commands::keys(command, parser.arguments(rest))) {
-                Some(Ok(keys)) => {
-                    found.extend(keys.map(|at| Box::from(parser.argument(rest, at))));
+            match command.filter(|command| commands::keys(command, arguments).is_ok()) {
+                Some(command) => {
+                    if let Some(at) = databases::target_argument(command, arguments) {
+                        is_served(at)?;
+                    }
+                    let places = databases::places(database, command, arguments);
+                    found.extend(places.into_iter().map(|place| Box::from(&*place)));
                 }
-                _ if name.eq_ignore_ascii_case(b"select") => return Err(DATABASE),
-                _ => return Err(FORBIDDEN),
+                None if name.eq_ignore_ascii_case(b"select") => database = is_served(1)?,
+                None => return Err(FORBIDDEN),
             }
             rest = &rest[length..];
             parser.reset();
         }
-        if found.iter().any(|key| key.starts_with(RESERVED)) { Err(OURS) } else { Ok(found) }
+        let is_ours = found.iter().any(|place| databases::key(place).starts_with(RESERVED));
+        if is_ours { Err(OURS) } else { Ok(found) }
     }
 }
 
@@ -273,14 +292,15 @@ pub struct Groups {
     open: Option<Group>,
     /// The last command of it set the watermark.
     is_marked: bool,
-    /// The database that the next command is of.
-    database: Vec<u8>,
+    /// The database that the next command is of, once that is known: a stream that is read from
+    /// somewhere does not say it.
+    database: Option<Vec<u8>>,
 }
 
 impl Groups {
     /// Keeps at most so many bytes of a group.
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, open: None, is_marked: false, database: b"0".to_vec() }
+        Self { bytes_max, open: None, is_marked: false, database: None }
     }
 
     /// Takes the next command, which has these bytes; the group that it ends.
@@ -288,7 +308,14 @@ impl Groups {
         let name = arguments.get(0).unwrap_or_default();
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
         if is("multi") {
-            self.open = Some(Group::default());
+            let mut group = Group::default();
+            if let Some(database) = self.database.as_ref().filter(|it| *it != b"0") {
+                // It was chosen before, as Redis does for the first command of a transaction.
+                let mut select = Vec::new();
+                super::encode::command(&mut select, &[b"SELECT", database]);
+                push(&mut group, &select, self.bytes_max);
+            }
+            self.open = Some(group);
             self.is_marked = false;
             return None;
         }
@@ -298,11 +325,17 @@ impl Groups {
         }
         if is("select") {
             let database = arguments.get(1).unwrap_or_default();
-            if std::mem::replace(&mut self.database, database.to_vec()) == database {
-                return None;
+            match (self.database.replace(database.to_vec()), &mut self.open) {
+                (Some(before), _) if before == database => return None,
+                (None, Some(group)) if group.count > 0 => group.is_unclear = true,
+                (None, _) if database == b"0" => return None,
+                _ => {}
             }
         }
         let mark = arguments.get(2).filter(|_| is("set") && arguments.get(1) == Some(WATERMARK));
+        if mark.is_some() && self.database.is_none() {
+            self.database = Some(b"0".to_vec()); // ours are in no other one
+        }
         let Some(group) = &mut self.open else {
             let mark = mark.filter(|_| arguments.len() == 3)?;
             return Some(Group { mark: mark.to_vec(), ..Group::default() });

@@ -110,15 +110,26 @@ pub fn fills<'a>(
         "zunionstore" | "zinterstore" | "zdiffstore" | "zrangestore" | "geosearchstore"
         | "georadius" | "georadiusbymember" => (Some(Wait::SortedSet), ALL),
         "xadd" => (Some(Wait::Stream), ALL),
-        // Consumers of a group are told that it is gone.
-        "xgroup" if arguments.is(1, "destroy") => (Some(Wait::Group), 0),
-        "del" | "unlink" => (Some(Wait::Group), 0),
         "rename" | "renamenx" | "copy" | "restore" => (None, ALL),
+        // Consumers of a group are told that it is gone, or its stream. Whatever is no command of
+        // streams may have removed it or put another type in its place.
+        "xgroup" if arguments.is(1, "destroy") => (Some(Wait::Group), 0),
+        name if !name.starts_with('x') => (Some(Wait::Group), 0),
         _ => return Vec::new(),
     };
     let from = if is_move(command) { 2 } else { 0 };
     let indices = keys(command, arguments).into_iter().flatten();
     indices.filter(|&at| at >= from).map(|at| (arguments.at(at), wait, most)).collect()
+}
+
+/// Whether a group of this key that is gone behind this write is so because its stream is. Else
+/// there is a stream, without that group.
+pub fn leaves_no_stream(command: &Command, arguments: Arguments<'_>, key: &[u8]) -> bool {
+    match command.name {
+        "xadd" | "xgroup" | "copy" | "restore" => false,
+        "rename" | "renamenx" => arguments.get(1) == Some(key),
+        _ => true,
+    }
 }
 
 /// The ids of `XREAD` that mean "what comes from now on", with the keys that they are of.

@@ -4,16 +4,16 @@
 use memchr::memmem;
 
 use super::commands::integer;
-use super::encode;
 use super::request::{Arguments, RequestParser};
+use super::{databases, encode};
 
 /// `COUNT` is how much a server does for one page, and a hint: no page may hold up others for long.
 pub const COUNT_MAX: i64 = 10_000;
 /// Redis's word for what [`cursor`] does not take.
 pub const INVALID_CURSOR: &str = "ERR invalid cursor";
 
-/// How a command that removes all keys begins in a log, and how others come behind it.
-const FLUSH: &[u8] = b"$8\r\nFLUSHALL\r\n";
+/// How commands that remove all keys begin in a log, and how others come behind them.
+const FLUSHES: [&[u8]; 2] = [b"$8\r\nFLUSHALL\r\n", b"$7\r\nFLUSHDB\r\n"];
 
 /// Bits of the cursor of one server: it has fewer buckets of keys than 2³⁰.
 const OWN_BITS: u32 = 30;
@@ -109,27 +109,32 @@ pub fn write_scan(arguments: Arguments<'_>, at: usize, cursor: u64, out: &mut Ve
     encode::command(out, &words);
 }
 
-/// Appends the command that removes all keys; `how` is `ASYNC` or `SYNC`, if it is said.
-pub fn write_flush(how: Option<&[u8]>, out: &mut Vec<u8>) {
-    let words: [&[u8]; 2] = [b"FLUSHALL", how.unwrap_or_default()];
-    encode::command(out, &words[..1 + usize::from(how.is_some())]);
+/// Appends the command that removes all keys, or all of this database; `how` is `ASYNC` or `SYNC`,
+/// if it is said.
+pub fn write_flush(database: Option<u8>, how: Option<&[u8]>, out: &mut Vec<u8>) {
+    let name: &[u8] = if database.is_some() { b"FLUSHDB" } else { b"FLUSHALL" };
+    let words = [name, how.unwrap_or_default()];
+    databases::write_within(out, database.unwrap_or_default(), |out| {
+        encode::command(out, &words[..1 + usize::from(how.is_some())]);
+    });
 }
 
-/// Whether one of these commands, which lie one after the other, removes all keys. They are as
-/// [`write_flush`] has them. Where there is one (`is_single`) it is told by its first bytes.
+/// Whether one of these commands, which lie one after the other, removes all keys, or may remove
+/// all of database 0. They are as [`write_flush`] has them. Where there is one (`is_single`) it is
+/// told by its first bytes.
 #[inline]
 pub fn empties(commands: &[u8], is_single: bool) -> bool {
     if is_single {
-        return commands.get(4..4 + FLUSH.len()) == Some(FLUSH);
+        return commands.get(4..).is_some_and(|it| FLUSHES.iter().any(|name| it.starts_with(name)));
     }
-    memmem::find(commands, FLUSH).is_some() && has_flush(commands)
+    FLUSHES.iter().any(|name| memmem::find(commands, name).is_some()) && has_flush(commands)
 }
 
 /// The same bytes may be part of a value.
 fn has_flush(commands: &[u8]) -> bool {
     let (mut parser, mut rest) = (RequestParser::default(), commands);
     while let Ok(Some(length)) = parser.parse(rest) {
-        if !parser.is_empty() && parser.argument(rest, 0) == b"FLUSHALL" {
+        if !parser.is_empty() && matches!(parser.argument(rest, 0), b"FLUSHALL" | b"FLUSHDB") {
             return true;
         }
         rest = &rest[length..];
@@ -219,9 +224,9 @@ mod tests {
 
     #[test]
     fn what_removes_everything_is_found_and_nothing_else_is() {
-        for how in [None, Some(&b"ASYNC"[..])] {
+        for (database, how) in [(None, None), (None, Some(&b"ASYNC"[..])), (Some(0), None)] {
             let mut flush = Vec::new();
-            write_flush(how, &mut flush);
+            write_flush(database, how, &mut flush);
             assert!(empties(&flush, true) && empties(&flush, false));
             let group = [written(&[b"SET", b"a", b"1"]), flush.clone()].concat();
             assert!(empties(&group, false));
@@ -232,5 +237,8 @@ mod tests {
             assert!(empties(&[value, flush].concat(), false));
         }
         assert!(!empties(b"", true) && !empties(b"", false));
+        let mut other = Vec::new();
+        write_flush(Some(3), None, &mut other);
+        assert!(!empties(&other, true), "marks of ours are in database 0");
     }
 }

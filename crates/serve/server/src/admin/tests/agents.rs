@@ -18,9 +18,11 @@ pub(super) fn dimming() -> AgentState {
         present: 9,
         full_work: Some(Duration::from_millis(12)),
         lean_ratio: 0.125,
+        asked_per_s: 55.0,
         asked_cores: Some(5.5),
         cores: Some(4.0),
         cores_seen: None,
+        capacity_per_s: None,
         tolerated_backlog: Duration::from_millis(125),
     };
     let brownout = Some(BrownoutState { state, switch: Switch::Auto });

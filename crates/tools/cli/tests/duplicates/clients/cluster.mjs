@@ -32,13 +32,15 @@ const done = await client.multi().incr("{io}a").get("{io}b").exec();
 check("multi", done, [[null, 3], [null, "2"]]);
 const refused = await client.nodes("master")[0].mget("a", "b").catch((error) => error.message);
 check("CROSSSLOT", String(refused).split(" ")[0], "CROSSSLOT");
-const listener = new Cluster(nodes, settings);
-listener.on("error", () => {});
-const came = new Promise((resolve) => listener.on("message", (_, text) => resolve(text)));
-await listener.subscribe("io:channel");
-await client.publish("io:channel", "hello");
-check("message", await came, "hello");
-listener.disconnect();
+if (!process.env.EVENKEEL_GROUPS) {
+  const listener = new Cluster(nodes, settings);
+  listener.on("error", () => {});
+  const came = new Promise((resolve) => listener.on("message", (_, text) => resolve(text)));
+  await listener.subscribe("io:channel");
+  await client.publish("io:channel", "hello");
+  check("message", await came, "hello");
+  listener.disconnect();
+}
 const readers = new Cluster(nodes, { ...settings, scaleReads: "slave" });
 readers.on("error", () => {});
 check("reads at replicas", await Promise.all(keys.map((key) => readers.get(key))), numbers);

@@ -3,12 +3,12 @@
 //! A client of Redis Cluster has a map "slot → node". It asks for the map when it begins, sends a
 //! command to the node that has the slot of its keys, and asks anew when a node answers `MOVED`.
 //! [`ClusterMap`] is that map as data: it is made of who leads which slots, and of who stands by.
-//! Where that is known from does not matter here: today one process leads all slots of a service.
+//! Where that is known from does not matter here.
 //!
-//! **Nodes** are the processes of a service. One that leads slots is a master, with a shard of its
-//! own; the others are shown as replicas, dealt to the shards in their order. A node's id is the
-//! SHA-1 of the service's name and the node's address: so it stays the same when the process is
-//! started anew.
+//! **Nodes** are the addresses of a service's processes: each process has one for each group of
+//! slots. The one whose process leads the group is a master, with a shard of its own; the others of
+//! the group are shown as its replicas. A node's id is the SHA-1 of the service's name and the
+//! node's address: so it stays the same when the process is started anew.
 //!
 //! **Stricter than our own clients are held to**: keys of one command must have one *slot*, as in
 //! Redis Cluster, also where several slots lie in one partition. What clients get used to must
@@ -24,7 +24,7 @@ mod tests;
 use std::fmt;
 
 use super::commands::{self, Channels, Class, Command, Local, Refusal, integer};
-use super::hash::{SLOTS, slot};
+use super::hash::slot;
 use super::request::Arguments;
 use super::sha1;
 pub use replies::Asked;
@@ -50,8 +50,16 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Slots, first and last, and the node that leads them.
-pub type Led = (u16, u16, Endpoint);
+/// Slots that are led together, and the nodes that may lead them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotGroup {
+    /// First and last of its slots.
+    pub slots: (u16, u16),
+    /// Who leads them, where somebody does.
+    pub leader: Option<Endpoint>,
+    /// All nodes that are known of it, in any order; the leader need not be among them.
+    pub nodes: Vec<Endpoint>,
+}
 
 /// Who serves which slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,49 +85,38 @@ struct Node {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Shard {
     id: String,
-    /// First and last, in their order.
-    ranges: Vec<(u16, u16)>,
+    /// First and last.
+    slots: (u16, u16),
     leader: usize,
     replicas: Vec<usize>,
 }
 
 impl ClusterMap {
-    /// The map of a service as the process at `own` sees it: `led` says who leads what, in the
-    /// order of slots and without overlaps; `known` are all processes, in any order.
+    /// The map of a service as the node at `own` sees it: who leads which slots, in their order and
+    /// without overlaps.
     pub fn new(
         (service, own): (&str, &Endpoint),
-        known: &[Endpoint],
-        led: &[Led],
+        groups: &[SlotGroup],
         (epoch, is_tls): (u64, bool),
     ) -> Self {
-        let mut all: Vec<&Endpoint> = known.iter().chain(led.iter().map(|(.., at)| at)).collect();
-        all.push(own);
+        let of = |group: &'_ SlotGroup| group.nodes.iter().chain(&group.leader).cloned().collect();
+        let mut all: Vec<Endpoint> = groups.iter().flat_map::<Vec<_>, _>(of).collect();
+        all.push(own.clone());
         all.sort();
         all.dedup();
-        let node = |at: &&Endpoint| Node { at: (*at).clone(), id: id_of(service, at) };
-        let nodes: Vec<Node> = all.iter().map(node).collect();
-        let place = |at: &Endpoint| nodes.iter().position(|node| node.at == *at).unwrap_or(0);
-        let mut shards: Vec<Shard> = Vec::new();
-        for (first, last, leader) in led {
-            let leader = place(leader);
-            match shards.iter_mut().find(|shard| shard.leader == leader) {
-                Some(shard) => shard.ranges.push((*first, *last)),
-                None => {
-                    let number = shards.len();
-                    let id = hex(format!("{service} shard {number}").as_bytes());
-                    let (ranges, replicas) = (vec![(*first, *last)], Vec::new());
-                    shards.push(Shard { id, ranges, leader, replicas });
-                }
-            }
-        }
-        let leads = |node: &usize| shards.iter().any(|shard| shard.leader == *node);
-        let others: Vec<usize> = (0..nodes.len()).filter(|node| !leads(node)).collect();
-        let count = shards.len().max(1);
-        for (number, node) in others.into_iter().enumerate() {
-            if let Some(shard) = shards.get_mut(number % count) {
-                shard.replicas.push(node);
-            }
-        }
+        let node = |at: Endpoint| Node { id: id_of(service, &at), at };
+        let nodes: Vec<Node> = all.into_iter().map(node).collect();
+        let place = |at: &Endpoint| nodes.binary_search_by_key(&at, |node| &node.at).unwrap_or(0);
+        let shard = |(number, group): (usize, &SlotGroup)| {
+            let leader = place(group.leader.as_ref()?);
+            let mut replicas: Vec<usize> = group.nodes.iter().map(place).collect();
+            replicas.retain(|node| *node != leader);
+            replicas.sort_unstable();
+            replicas.dedup();
+            let id = hex(format!("{service} shard {number}").as_bytes());
+            Some(Shard { id, slots: group.slots, leader, replicas })
+        };
+        let shards = groups.iter().enumerate().filter_map(shard).collect();
         let own = place(own);
         Self { nodes, own, shards, epoch, is_tls }
     }
@@ -146,8 +143,8 @@ impl ClusterMap {
     }
 
     fn shard_of(&self, slot: u16) -> Option<&Shard> {
-        let holds = |&(first, last): &(u16, u16)| (first..=last).contains(&slot);
-        self.shards.iter().find(|shard| shard.ranges.iter().any(holds))
+        let holds = |(first, last): (u16, u16)| (first..=last).contains(&slot);
+        self.shards.iter().find(|shard| holds(shard.slots))
     }
 
     /// The shard of a node, and whether the node leads it.
@@ -155,11 +152,6 @@ impl ClusterMap {
         let is_its = |shard: &&Shard| shard.leader == node || shard.replicas.contains(&node);
         self.shards.iter().find(is_its).map(|shard| (shard, shard.leader == node))
     }
-}
-
-/// Slots in which nobody leads but one: all of them.
-pub fn all_led_by(leader: Endpoint) -> Led {
-    (0, SLOTS - 1, leader)
 }
 
 /// The slot of what a command names: its keys, or channels of shards. `None` where it names none.

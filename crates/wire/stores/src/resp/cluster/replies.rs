@@ -1,6 +1,6 @@
 //! The replies to `CLUSTER …`.
 
-use super::{ClusterMap, Node, Shard};
+use super::{ClusterMap, Node};
 use crate::resp::commands::{integer, unknown_subcommand};
 use crate::resp::hash::{SLOTS, slot};
 use crate::resp::request::Arguments;
@@ -103,13 +103,9 @@ impl ClusterMap {
 
     /// `CLUSTER SLOTS`: each range, its leader, and who stands by.
     fn slots(&self, protocol: Protocol, out: &mut Vec<u8>) {
-        let of = |shard: &Shard| {
-            shard.ranges.iter().map(|range| (*range, shard.clone())).collect::<Vec<_>>()
-        };
-        let mut all: Vec<((u16, u16), Shard)> = self.shards.iter().flat_map(of).collect();
-        all.sort_by_key(|(range, _)| *range);
-        encode::array(out, all.len());
-        for ((first, last), shard) in all {
+        encode::array(out, self.shards.len());
+        for shard in &self.shards {
+            let (first, last) = shard.slots;
             encode::array(out, 3 + shard.replicas.len());
             encode::integer(out, first.into());
             encode::integer(out, last.into());
@@ -130,11 +126,9 @@ impl ClusterMap {
         for shard in &self.shards {
             encode::map(out, 2, protocol);
             encode::bulk(out, b"slots");
-            encode::array(out, 2 * shard.ranges.len());
-            for (first, last) in &shard.ranges {
-                encode::integer(out, (*first).into());
-                encode::integer(out, (*last).into());
-            }
+            encode::array(out, 2);
+            encode::integer(out, shard.slots.0.into());
+            encode::integer(out, shard.slots.1.into());
             encode::bulk(out, b"nodes");
             encode::array(out, 1 + shard.replicas.len());
             for node in std::iter::once(&shard.leader).chain(&shard.replicas) {
@@ -169,11 +163,11 @@ impl ClusterMap {
         let epoch = self.epoch;
         let (role, of, slots) = match self.place_of(node) {
             Some((shard, true)) => {
-                let of = |(first, last): &(u16, u16)| match first == last {
-                    true => format!(" {first}"),
-                    false => format!(" {first}-{last}"),
+                let slots = match shard.slots {
+                    (first, last) if first == last => format!(" {first}"),
+                    (first, last) => format!(" {first}-{last}"),
                 };
-                ("master", "-", shard.ranges.iter().map(of).collect())
+                ("master", "-", slots)
             }
             Some((shard, false)) => ("slave", &*self.nodes[shard.leader].id, String::new()),
             None => ("master", "-", String::new()), // nobody leads: it has no slots
@@ -183,8 +177,8 @@ impl ClusterMap {
 
     /// `CLUSTER INFO`
     fn info(&self) -> String {
-        let ranges = self.shards.iter().flat_map(|shard| &shard.ranges);
-        let assigned: u32 = ranges.map(|(first, last)| u32::from(last - first) + 1).sum();
+        let slots = self.shards.iter().map(|shard| shard.slots);
+        let assigned: u32 = slots.map(|(first, last)| u32::from(last - first) + 1).sum();
         let state = if assigned == u32::from(SLOTS) { "ok" } else { "fail" };
         format!(
             "cluster_state:{state}\r\ncluster_slots_assigned:{assigned}\r\n\

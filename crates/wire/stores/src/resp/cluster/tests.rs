@@ -25,54 +25,74 @@ fn told(map: &ClusterMap, protocol: Protocol, words: &[&str]) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// All slots, led by this one where somebody does; these are known.
+fn whole(leader: Option<Endpoint>, nodes: &[Endpoint]) -> [SlotGroup; 1] {
+    [SlotGroup { slots: (0, 16_383), leader, nodes: nodes.to_vec() }]
+}
+
 fn three(own: u16) -> ClusterMap {
     let known = [at(3), at(1), at(2)];
-    ClusterMap::new(("cart", &at(own)), &known, &[all_led_by(at(2))], (7, false))
+    ClusterMap::new(("cart", &at(own)), &whole(Some(at(2)), &known), (7, false))
 }
 
 #[test]
 fn who_does_not_lead_a_slot_says_who_does() {
     assert_eq!(three(2).redirection(3_999), None);
     assert_eq!(three(1).redirection(3_999).unwrap(), "MOVED 3999 127.0.0.1:2");
-    let nobody = ClusterMap::new(("cart", &at(1)), &[at(2)], &[], (0, false));
+    let nobody = ClusterMap::new(("cart", &at(1)), &whole(None, &[at(2)]), (0, false));
     assert_eq!(nobody.redirection(0).unwrap(), NOT_SERVED);
     assert!(told(&nobody, Protocol::Resp2, &["INFO"]).contains("cluster_state:fail\r\n"));
     assert_eq!(told(&nobody, Protocol::Resp2, &["SLOTS"]), "*0\r\n");
     let named = Endpoint { host: "::1".to_owned(), port: 6_380 };
-    let far = ClusterMap::new(("cart", &at(1)), &[], &[all_led_by(named)], (0, false));
+    let far = ClusterMap::new(("cart", &at(1)), &whole(Some(named), &[]), (0, false));
     assert_eq!(far.redirection(1).unwrap(), "MOVED 1 ::1:6380", "as Redis writes it");
 }
 
+/// Two processes, each with a node for each of three groups; nobody leads the last.
 #[test]
-fn slots_of_several_leaders_are_shards_and_the_others_are_dealt_to_them() {
-    let led = [(0, 99, at(1)), (100, 100, at(2)), (101, 16_383, at(1))];
-    let known = [at(1), at(2), at(3), at(4)];
-    let map = |own: u16| ClusterMap::new(("cart", &at(own)), &known, &led, (1, false));
-    assert_eq!(map(1).redirection(100).unwrap(), "MOVED 100 127.0.0.1:2");
-    assert_eq!((map(1).redirection(99), map(2).redirection(100)), (None, None));
-    assert_eq!((map(3).master(), map(4).master()), (Some(&at(1)), Some(&at(2))));
-    assert!(map(2).leads() && !map(3).leads() && map(2).master().is_none());
-    let nodes = told(&map(3), Protocol::Resp2, &["NODES"]);
+fn groups_of_slots_are_shards_and_nodes_stand_by_for_their_group_alone() {
+    let group = |slots, leader: Option<u16>, nodes: [u16; 2]| SlotGroup {
+        slots,
+        leader: leader.map(at),
+        nodes: nodes.map(at).to_vec(),
+    };
+    let groups = [
+        group((0, 99), Some(1), [1, 11]),
+        group((100, 100), Some(12), [2, 12]),
+        group((101, 16_383), None, [3, 13]),
+    ];
+    let map = |own: u16| ClusterMap::new(("cart", &at(own)), &groups, (1, false));
+    assert_eq!(map(1).redirection(100).unwrap(), "MOVED 100 127.0.0.1:12");
+    assert_eq!(map(1).redirection(101).unwrap(), NOT_SERVED);
+    assert_eq!((map(1).redirection(99), map(12).redirection(100)), (None, None));
+    // Slots of another group that the same process leads are another node's.
+    assert_eq!(map(12).redirection(99).unwrap(), "MOVED 99 127.0.0.1:1");
+    assert_eq!((map(11).master(), map(2).master()), (Some(&at(1)), Some(&at(12))));
+    assert!(map(12).leads() && !map(2).leads() && map(3).master().is_none());
+    let nodes = told(&map(11), Protocol::Resp2, &["NODES"]);
     let line = |port: u16| nodes.lines().find(|it| it.contains(&format!(":{port}@"))).unwrap();
-    assert!(line(1).ends_with(" master - 0 0 1 connected 0-99 101-16383"), "{nodes}");
-    assert!(line(2).ends_with(" master - 0 0 1 connected 100"), "{nodes}");
+    assert_eq!(nodes.matches("@0 ").count(), 6, "{nodes}");
+    assert!(line(1).ends_with(" master - 0 0 1 connected 0-99"), "{nodes}");
+    assert!(line(12).ends_with(" master - 0 0 1 connected 100"), "{nodes}");
     let id = |port: u16| line(port).split(' ').next().unwrap();
-    assert!(line(3).contains(&format!(" myself,slave {} ", id(1))), "{nodes}");
-    assert!(told(&map(3), Protocol::Resp2, &["INFO"]).contains("cluster_size:2\r\n"));
-    let mine = told(&map(3), Protocol::Resp2, &["MYSHARDID"]);
+    assert!(line(11).contains(&format!(" myself,slave {} ", id(1))), "{nodes}");
+    assert!(line(2).contains(&format!(" slave {} ", id(12))), "{nodes}");
+    let info = told(&map(3), Protocol::Resp2, &["INFO"]);
+    assert!(info.contains("cluster_size:2\r\n") && info.contains("cluster_state:fail\r\n"));
+    let mine = told(&map(11), Protocol::Resp2, &["MYSHARDID"]);
     assert_eq!(mine, told(&map(1), Protocol::Resp2, &["MYSHARDID"]));
     assert_ne!(mine, told(&map(2), Protocol::Resp2, &["MYSHARDID"]));
-    let slots = told(&map(3), Protocol::Resp2, &["SLOTS"]);
-    assert!(slots.starts_with("*3\r\n*4\r\n:0\r\n:99\r\n*4\r\n"), "{slots}");
+    let slots = told(&map(13), Protocol::Resp2, &["SLOTS"]);
+    assert!(slots.starts_with("*2\r\n*4\r\n:0\r\n:99\r\n*4\r\n"), "{slots}");
 }
 
 #[test]
 fn a_node_keeps_its_id_and_another_service_has_others() {
     let id = |map: &ClusterMap| told(map, Protocol::Resp2, &["MYID"]);
-    let alone = ClusterMap::new(("cart", &at(1)), &[], &[all_led_by(at(1))], (9, false));
+    let alone = ClusterMap::new(("cart", &at(1)), &whole(Some(at(1)), &[]), (9, false));
     assert_eq!(id(&alone), id(&three(1)));
     assert_ne!(id(&three(1)), id(&three(2)));
-    let other = ClusterMap::new(("shop", &at(1)), &[], &[], (9, false));
+    let other = ClusterMap::new(("shop", &at(1)), &whole(None, &[]), (9, false));
     assert_ne!(id(&alone), id(&other));
     assert_eq!(id(&alone).len(), "$40\r\n\r\n".len() + 40);
     let of_leader = id(&three(2)).trim_end().rsplit('\n').next().unwrap().to_owned();

@@ -181,17 +181,19 @@ fn bitfield(arguments: Arguments<'_>) -> Class {
 }
 
 fn copy(arguments: Arguments<'_>) -> Class {
-    match (3..arguments.len()).all(|at| arguments.is(at, "replace")) {
-        true => Class::Write(Repeat::Once),
-        false if let Some(at) = (3..arguments.len()).find(|&at| arguments.is(at, "db")) => {
-            match arguments.get(at + 1).map(integer) {
-                Some(Some(_)) => Class::Refused(refusals::COPY_DB),
-                Some(None) => Class::Refused(refusals::NOT_AN_INTEGER),
-                None => SYNTAX,
+    let mut at = 3;
+    while at < arguments.len() {
+        at += match position(arguments, at, &["replace", "db"]) {
+            Some(0) => 1,
+            Some(_) if arguments.get(at + 1).is_none() => return SYNTAX,
+            Some(_) if integer(arguments.at(at + 1)).is_none() => {
+                return Class::Refused(refusals::NOT_AN_INTEGER);
             }
-        }
-        false => SYNTAX,
+            Some(_) => 2,
+            None => return SYNTAX,
+        };
     }
+    Class::Write(Repeat::Once)
 }
 
 fn flush(plain: Class, arguments: Arguments<'_>) -> Class {

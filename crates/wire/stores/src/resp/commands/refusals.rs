@@ -17,10 +17,8 @@ pub(super) const ADMINISTRATION: &str = "ERR this concerns one server and not th
 pub const NOT_IN_MULTI: &str = "ERR Command not allowed inside a transaction";
 /// In the words that clients look for.
 pub(crate) const CLUSTER: &str = "ERR This instance has cluster support disabled";
-pub(super) const COPY_DB: &str = "ERR there is one database: COPY without DB, or use a prefix in \
-    the key";
-pub(super) const DATABASES: &str = "ERR there is one database: use a prefix in the key instead of \
-    a number of a database";
+pub(super) const SWAPDB: &str = "ERR SWAPDB is not possible here: what Evenkeel notes of each \
+    duplicate is in database 0; have clients SELECT the other database instead";
 pub(super) const MIGRATION: &str = "ERR this moves data between single servers past the log: \
     partitions are moved by this service, and data is read out with DUMP";
 pub(super) const REPLICATION: &str = "ERR duplicates are kept equal by this service, not by \

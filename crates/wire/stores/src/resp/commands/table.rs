@@ -1,6 +1,6 @@
 //! The table of commands, and finding one in it by its name.
 
-use super::refusals::{ADMINISTRATION, CLUSTER, DATABASES, MIGRATION, REPLICATION};
+use super::refusals::{ADMINISTRATION, CLUSTER, MIGRATION, REPLICATION, SWAPDB};
 use super::{
     Channels, Class, Command, Keys, Local, Merge, Options, Repeat, Rewrite, Shape, Time, Wait,
     Whole,
@@ -108,6 +108,7 @@ pub static COMMANDS: &[Command] = &[
     row("del", -2, WHOLE, ALL).merged(Merge::Sum),
     read("dump", 2, ONE),
     read("exists", -2, ALL).merged(Merge::Sum),
+    row("move", 3, ONCE, ONE),
     expire("expire", Time::Seconds),
     expire("expireat", Time::UnixSeconds),
     read("expiretime", 2, ONE),
@@ -315,8 +316,7 @@ pub static COMMANDS: &[Command] = &[
     local("sunsubscribe", -1, Local::Unsubscribe(Channels::Sharded)),
     local("unsubscribe", -1, Local::Unsubscribe(Channels::Plain)),
     // Refused: databases, clusters, replication.
-    no("move", 3, DATABASES),
-    no("swapdb", 3, DATABASES),
+    no("swapdb", 3, SWAPDB),
     no("asking", 1, CLUSTER),
     no("cluster", -2, CLUSTER),
     no("readonly", 1, CLUSTER),

@@ -28,9 +28,13 @@ pub struct ReplyLimits {
     pub depth_max: usize,
 }
 
+/// The deepest reply of a server is that of a script: Lua's stack ends it there, at 8,000
+/// (`LUAI_MAXCSTACK`).
+const DEPTH_MAX: usize = 8_192;
+
 impl Default for ReplyLimits {
     fn default() -> Self {
-        Self { bytes_max: 512 << 20, depth_max: 32 }
+        Self { bytes_max: 512 << 20, depth_max: DEPTH_MAX }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::server::Server;
 use crate::resp::Protocol;
-use crate::resp::cluster::{ClusterMap, Endpoint, all_led_by};
+use crate::resp::cluster::{ClusterMap, Endpoint, SlotGroup};
 use crate::resp::reply::payload;
 
 /// What we say, where this is the id of the node.
@@ -33,7 +33,9 @@ fn the_map_is_told_as_a_real_cluster_tells_it() {
         let id = theirs(&["CLUSTER", "MYID"]);
         let id = String::from_utf8_lossy(payload(id.as_bytes()).unwrap()).into_owned();
         let at = Endpoint { host: "127.0.0.1".to_owned(), port: 7_000 };
-        let map = ClusterMap::new(("cart", &at), &[], &[all_led_by(at.clone())], (0, false));
+        let whole = (0, 16_383);
+        let group = SlotGroup { slots: whole, leader: Some(at.clone()), nodes: Vec::new() };
+        let map = ClusterMap::new(("cart", &at), &[group], (0, false));
         let own = ours(&map, ("", ""), Protocol::Resp2, &["CLUSTER", "MYID"]);
         let own = String::from_utf8_lossy(payload(own.as_bytes()).unwrap()).into_owned();
         let other = "0".repeat(40);

@@ -73,6 +73,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "setbit string 3 1",
     "copy string dest",
     "copy string other REPLACE",
+    "move none 1",
     "del string list nothing",
     "dump number",
     "dump nothing",

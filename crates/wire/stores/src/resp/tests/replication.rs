@@ -1,6 +1,7 @@
 //! A server's stream to its replicas: written by hand, cut anywhere, and of a real server.
 
 use super::{array, runner};
+use crate::resp::databases;
 use crate::resp::replication::{
     Event, Group, Groups, ReplicationError, ReplicationParser, place_of_stream,
 };
@@ -160,6 +161,44 @@ fn a_group_is_what_stands_before_its_watermark() {
     assert_eq!(found, [plain("1 7"), second, plain("1 8")]);
 }
 
+/// As Redis 7.0 sends it: the database of the first command is chosen before the transaction.
+#[test]
+fn a_database_that_was_chosen_before_is_chosen_within() {
+    let commands: [&[&str]; 6] = [
+        &["SELECT", "3"],
+        &["MULTI"],
+        &["INCR", "a"],
+        &["SELECT", "0"],
+        &["SET", WATERMARK, "1 9"],
+        &["EXEC"],
+    ];
+    let found = groups(&commands, 1_000);
+    let expected = [&["SELECT", "3"][..], &["INCR", "a"], &["SELECT", "0"]];
+    let expected: Vec<u8> = expected.iter().flat_map(|it| array(it)).collect();
+    assert_eq!((found.len(), found[0].count), (1, 3));
+    assert_eq!(found[0].commands, expected);
+}
+
+/// A stream that is read from somewhere may be in any database: a watermark of ours is in 0, and
+/// what stands before it without a choice in between is of the same.
+#[test]
+fn what_is_of_an_unknown_database_is_not_taken_for_another() {
+    let set: &[&str] = &["SET", WATERMARK, "1 9"];
+    let begun: [&[&str]; 2] = [&["MULTI"], &["INCR", "a"]];
+    let found = groups(&[begun[0], begun[1], set, &["EXEC"]], 1_000);
+    assert_eq!((found[0].is_unclear, &*found[0].commands), (false, &*array(&["INCR", "a"])));
+    let zero: &[&str] = &["SELECT", "0"];
+    let unknown = [begun[0], begun[1], zero, set, &["EXEC"]];
+    assert!(groups(&unknown, 1_000)[0].keys(16).unwrap_err().starts_with("TRYAGAIN"));
+    for known in [set, zero] {
+        let all: Vec<&[&str]> = std::iter::once(known).chain(unknown).collect();
+        let found = groups(&all, 1_000).pop().unwrap();
+        assert_eq!((found.is_unclear, &*found.commands), (false, &*array(&["INCR", "a"])));
+    }
+    let chosen = groups(&[begun[0], zero, begun[1], set, &["EXEC"]], 1_000);
+    assert_eq!((chosen[0].is_unclear, chosen[0].count), (false, 1));
+}
+
 #[test]
 fn a_watermark_of_somebody_else_in_a_group_is_one_of_its_commands() {
     let theirs = ["SET", WATERMARK, "ahead 1 2"];
@@ -176,15 +215,27 @@ fn a_watermark_of_somebody_else_in_a_group_is_one_of_its_commands() {
 fn keys_of_a_group_are_those_that_it_has_changed() {
     let keys = |commands: &[&[&str]]| {
         let commands = commands.iter().flat_map(|it| array(it)).collect();
-        Group { commands, ..Group::default() }.keys()
+        Group { commands, ..Group::default() }.keys(16)
     };
     let found = keys(&[&["SET", "a", "1"], &["RENAME", "b", "c"], &["XGROUP", "SETID", "d", "g"]]);
     let found = found.unwrap().into_iter().map(|key| String::from_utf8(key.into()).unwrap());
     assert_eq!(found.collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+    let commands: [&[&str]; 5] = [
+        &["SELECT", "15"],
+        &["INCR", "a"],
+        &["COPY", "a", "b", "DB", "2"],
+        &["SELECT", "0"],
+        &["INCR", "a"],
+    ];
+    let found = keys(&commands).unwrap();
+    let found: Vec<_> = found.iter().map(|place| databases::at(place)).collect();
+    assert_eq!(found, [(15, &b"a"[..]), (15, b"a"), (2, b"b"), (0, b"a")]);
     assert_eq!(keys(&[]), Ok(Vec::new()));
     for (command, expected) in [
         (&["SET", "evenkeel:x", "1"][..], "begin with 'evenkeel:'"),
-        (&["SELECT", "1"], "another database"),
+        (&["SELECT", "16"], "not served"),
+        (&["COPY", "a", "b", "DB", "16"], "not served"),
+        (&["COPY", "a", "b", "DB", "300"], "not served"),
         (&["FLUSHALL"], "may not do"),
         (&["NO.COMMAND", "a"], "may not do"),
         (&["EVAL", "x"], "may not do"),
@@ -192,7 +243,7 @@ fn keys_of_a_group_are_those_that_it_has_changed() {
         let error = keys(&[&["SET", "a", "1"], command]).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
-    assert!(Group { is_cut: true, ..Group::default() }.keys().unwrap_err().contains("64 MiB"));
+    assert!(Group { is_cut: true, ..Group::default() }.keys(16).unwrap_err().contains("64 MiB"));
 }
 
 #[test]

@@ -214,6 +214,21 @@ fn replies_are_the_same_in_any_pieces() {
         .unwrap();
 }
 
+/// A client decides how deep a script's reply is: the connection has to stay of use.
+#[test]
+fn the_deepest_reply_of_a_script_is_read() {
+    let Some(server) = super::server::Server::start(&[]) else { return };
+    let script = "local a = {}; local b = {a}; a[1] = b; return a";
+    let replies = [Protocol::Resp2, Protocol::Resp3].map(|protocol| {
+        let reply = server.connect(protocol).ask(&["EVAL", script, "0"]);
+        assert!(reply.ends_with(b"*1\r\n-ERR reached lua stack limit\r\n"), "{}", reply.len());
+        reply
+    });
+    let mut out = Vec::new();
+    down_convert(&replies[1], Shape::Plain, &mut out);
+    assert_eq!(out, replies[0]);
+}
+
 #[test]
 fn any_bytes_are_the_same_in_any_pieces() {
     let change =
@@ -312,7 +327,7 @@ fn elements_are_replies_of_their_own() {
 
 #[test]
 fn what_is_no_reply_is_refused() {
-    let deep = b"*1\r\n".repeat(40);
+    let deep = b"*1\r\n".repeat(8_193);
     let cases: [(&[u8], ProtocolError); 16] = [
         (b"HTTP/1.1 400\r\n", ProtocolError::UnknownReply(b'H')),
         (b"$?\r\n", ProtocolError::StreamedReply),

@@ -110,5 +110,6 @@ fn what_fills_is_known_by_key_and_kind() {
     assert_eq!(filled("restore k 0 d"), one("k", None, usize::MAX));
     assert_eq!(filled("rename a b").len(), 2);
     assert_eq!(filled("sort a store b").len(), 2);
-    assert!(filled("lpop k").is_empty() && filled("set k v").is_empty());
+    assert_eq!(filled("set k v"), one("k", Some(Wait::Group), 0));
+    assert!(filled("xack k g 1-1").is_empty() && filled("xclaim k g c 0 1-1").is_empty());
 }

@@ -1,0 +1,33 @@
+//! Plans by price in a run: curves with hedges, the work of requests, prices.
+
+use evenkeel_core::Duration;
+use evenkeel_core::time::nanos;
+use evenkeel_geo::joint::Service;
+use evenkeel_geo::planner::{JointPlanner, Planner};
+
+use super::profile;
+use crate::scenario::{Geography, Scenario, Spelling};
+
+/// The planner by price of a scenario, from the planner without.
+pub(crate) fn planner(
+    scenario: &Scenario,
+    geography: &Geography,
+    spelling: Spelling<'_>,
+    planner: Planner,
+) -> JointPlanner {
+    let extra_ppm = (scenario.run.hedge.budget_share * 1e6).round() as u32;
+    let hedged = spelling
+        .is_hedged
+        .then(|| (profile::hedged_curves(scenario, geography, spelling.policy), extra_ppm));
+    let us = |time: Duration| u32::try_from(nanos(time) / 1_000).unwrap_or(u32::MAX);
+    let service = match &scenario.work {
+        Some(work) => Service { full_us: us(work.optional), lean_us: us(work.mandatory) },
+        None => {
+            let work_us = us(scenario.cluster.service_mean);
+            Service { full_us: work_us, lean_us: work_us }
+        }
+    };
+    let services = vec![service; geography.sites.len()];
+    let prices = geography.prices.map(|prices| prices.of_plans()).unwrap_or_default();
+    JointPlanner::new(planner, hedged, services, prices).expect("simulated profiles are sound")
+}
