@@ -51,6 +51,8 @@ pub(super) struct Expiry {
     /// Questions of earlier listings are forgotten.
     number: u64,
     listing: Option<Listing>,
+    /// The time of day, in ms since 1970.
+    pub(super) unix_ms: fn() -> i64,
 }
 
 impl Default for Expiry {
@@ -62,6 +64,7 @@ impl Default for Expiry {
             began_unix_ms: i64::MAX, // not read: everything may be near
             number: 0,
             listing: None,
+            unix_ms: now_ms,
         }
     }
 }
@@ -85,7 +88,7 @@ enum Sight {
     Write,
 }
 
-pub(super) fn now_ms() -> i64 {
+fn now_ms() -> i64 {
     i64::try_from(unix_ms()).unwrap_or(i64::MAX)
 }
 
@@ -125,7 +128,7 @@ impl Inner {
         if self.expiry.deadlines.is_far(self.expiry.began_unix_ms.saturating_add(since)) {
             return false;
         }
-        let now = now_ms();
+        let now = (self.expiry.unix_ms)();
         !self.expiry.deadlines.is_quiet(now)
             && self.is_redis()
             && self.looks_at_keys(id, (command, class), parsed, now)
@@ -217,7 +220,7 @@ impl Inner {
 
     /// Removes what has expired of the keys of these commands, as far as that is sure.
     pub(super) fn remove_expired_of(&mut self, id: ClientId, text: &[u8]) {
-        let now = now_ms();
+        let now = (self.expiry.unix_ms)();
         if self.expiry.deadlines.is_quiet(now) {
             return;
         }
@@ -244,7 +247,7 @@ impl Inner {
         let Some(said) = integer(reply).filter(|_| !cannot) else {
             return self.expiry_unknown(inquiry);
         };
-        if self.expiry.deadlines.answered(key, inquiry.number, said, now_ms()) {
+        if self.expiry.deadlines.answered(key, inquiry.number, said, (self.expiry.unix_ms)()) {
             self.remove_expired(inquiry.client, &inquiry.key);
         }
         self.release(inquiry.client);
@@ -319,7 +322,7 @@ impl Inner {
         }
         self.expiry.read_at = Some(self.now);
         let since = i64::try_from(self.now.since(Instant::ZERO).as_millis()).unwrap_or(0);
-        self.expiry.began_unix_ms = now_ms().saturating_sub(since);
+        self.expiry.began_unix_ms = (self.expiry.unix_ms)().saturating_sub(since);
         self.all_live().iter().for_each(|server| self.read_clock_of(server));
     }
 
@@ -351,7 +354,7 @@ impl Inner {
         if self.expiry.listing.as_ref().is_some_and(|listing| listing.owed > 0) {
             return;
         }
-        if !self.expiry.deadlines.wants_list(now_ms()) {
+        if !self.expiry.deadlines.wants_list((self.expiry.unix_ms)()) {
             self.expiry.listing = None;
             return;
         }
@@ -404,7 +407,8 @@ impl Inner {
             Asking::Page { number } if number == self.expiry.number => self.page_listed(reply),
             Asking::Deadline { number, key } if number == self.expiry.number => {
                 let at = match integer(reply) {
-                    Some(-2) => now_ms(), // it may have expired there, and not yet elsewhere
+                    // It may have expired there, and not yet elsewhere.
+                    Some(-2) => (self.expiry.unix_ms)(),
                     at => at.unwrap_or(-1),
                 };
                 self.expiry.deadlines.listed(key, at);
@@ -475,3 +479,6 @@ pub(super) fn key_of(place: &[u8]) -> u64 {
     let (database, key) = databases::at(place);
     deadline_key(database, xxh3_64(key))
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use evenkeel_stores::resp::{databases, deadlines};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;
-use super::expiry::{key_of, now_ms};
+use super::expiry::key_of;
 use super::types::{ClientId, Form, Late, ParsedCommand, Write};
 
 /// The key had no deadline any more: it was a new one, and is gone by now.
@@ -45,7 +45,7 @@ impl Inner {
             return None;
         }
         let place = databases::place(database, parsed.arguments().get(1)?);
-        let at = self.expiry.deadlines.restated(key_of(&place), now_ms())?;
+        let at = self.expiry.deadlines.restated(key_of(&place), (self.expiry.unix_ms)())?;
         Some((place, at))
     }
 
@@ -67,7 +67,7 @@ impl Inner {
         });
         kept.retain(|place| !others.contains(place));
         for place in &kept {
-            let at = self.expiry.deadlines.restated(key_of(place), now_ms());
+            let at = self.expiry.deadlines.restated(key_of(place), (self.expiry.unix_ms)());
             let (database, key) = databases::at(place);
             if let Some(at) = at {
                 databases::write_within(&mut group.commands, database, |out| {

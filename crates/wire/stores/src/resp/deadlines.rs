@@ -7,7 +7,7 @@
 //! | `PEXPIREAT k ms`, `GETEX k PXAT ms` | has this one, if it is there |
 //! | the same with `NX`, `XX`, `GT`, `LT`; `RESTORE` | may have it, or what it had |
 //! | `RENAME`, `COPY`, `MOVE` | the second may have that of the first |
-//! | `INCR`, `APPEND`, `HSET`, `SADD`, … | keeps it |
+//! | `INCR`, `APPEND`, `HSET`, `SADD`, `SETNX`, … | keeps it |
 //! | everything else | may be gone, or another one without it |
 //!
 //! Times are absolute: commands are as [`super::rewrite`] makes them. A key is one of a database,
@@ -45,8 +45,8 @@ pub enum Written<'a> {
     Key(u8, &'a [u8], Change<'a>),
 }
 
-/// Commands that leave a key there, with its deadline.
-const KEEPING: [&str; 27] = [
+/// Commands that leave a key that is there as it is, or there with its deadline.
+const KEEPING: [&str; 28] = [
     "append",
     "bitfield",
     "decr",
@@ -69,6 +69,7 @@ const KEEPING: [&str; 27] = [
     "rpushx",
     "sadd",
     "setbit",
+    "setnx",
     "setrange",
     "xadd",
     "zadd",
@@ -246,7 +247,7 @@ mod tests {
             ("LPOP k", "k Changed"),
             ("INCR k", ""),
             ("HSET k f v", ""),
-            ("SETNX k v", "k Changed"),
+            ("SETNX k v", ""),
             ("MOVE k 3", "k to k@3"),
             ("COPY k l DB 3 REPLACE", "k to l@3"),
             ("SELECT 3; SET k v PXAT 9; SELECT 0; DEL k", "k@3 Set(9), k Cleared"),
