@@ -177,6 +177,36 @@ fn all_databases_are_listed() {
     }
 }
 
+#[test]
+fn where_who_is_asked_for_a_deadline_cannot_say_it_another_is_asked() {
+    for is_lost in [true, false] {
+        let mut world = world(2, 2);
+        let id = client(&mut world, "3");
+        set(&mut world, id, "k");
+        assert!(world.tell(id, &["RENAME", "k", "l"]));
+        for server in [0, 1] {
+            sent(&mut world, server);
+            world.lose(server, evenkeel_ordered::Dropped::Lost);
+            world.reach(server);
+        }
+        at(10_000);
+        assert!(!world.tell(id, &["INCR", "l"]));
+        let question = ["SELECT 3", "PEXPIRETIME l", "SELECT 0"];
+        let is_asked = |world: &mut World, server| world.asked(server, Ordered) == question;
+        let [asked, other] = if is_asked(&mut world, 0) { [0, 1] } else { [1, 0] };
+        assert!(is_asked(&mut world, asked) && !is_asked(&mut world, other));
+        if is_lost {
+            world.lose(asked, evenkeel_ordered::Dropped::Silent);
+        } else {
+            world.say(asked, Ordered, OK);
+            world.say(asked, Ordered, "-ERR internal\r\n");
+            assert!(world.would_take(id), "its command is looked at again");
+            assert!(!world.tell(id, &["INCR", "l"]));
+        }
+        assert!(is_asked(&mut world, other), "{:?}", world.asked(other, Ordered));
+    }
+}
+
 /// Who pauses clients relies on it that nothing is written.
 #[test]
 fn nothing_is_removed_for_a_read_while_clients_are_paused() {
