@@ -420,17 +420,18 @@ impl Inner {
     fn send_effect(&mut self, partition: usize) {
         let Some(effect) = self.effects.running.get(&partition) else { return };
         let server = effect.executor;
-        if effect.watching.as_ref().is_some_and(|it| self.is_broken(it, unix_ms())) {
-            return self.abort_effect(partition);
-        }
         if !self.can_fill_anew(partition) {
             return self.refuse_effect(partition, ALONE);
         }
         let (client, text) = (effect.request.client, effect.request.commands.clone());
         self.remove_expired_of(client, &text);
-        let is_still = |it: &Effect| it.executor == server && it.mark.is_none();
-        if !self.effects.running.get(&partition).is_some_and(is_still) {
+        let effect = self.effects.running.get(&partition);
+        let Some(effect) = effect.filter(|it| it.executor == server && it.mark.is_none()) else {
             return; // it was dropped meanwhile
+        };
+        // What has just been removed may be watched.
+        if effect.watching.as_ref().is_some_and(|it| self.is_broken(it, unix_ms())) {
+            return self.abort_effect(partition);
         }
         let stream = self.effects.streams.get_mut(&server);
         if stream.is_some_and(|stream| !std::mem::replace(&mut stream.is_placed, true)) {

@@ -63,7 +63,7 @@ impl Inner {
         let answer = call.told.take().unwrap_or_else(|| call.agreed(voters));
         let (opened, is_write) = (call.opened, call.write.is_some());
         let (form, pop, waiter) = (call.form.clone(), call.pop.take(), call.waiter);
-        if let Some(late) = call.late.take_if(|_| answer == TOO_LATE) {
+        if let Some(late) = call.late.clone().filter(|_| answer == TOO_LATE) {
             return self.was_late((client, slot), form, late);
         }
         self.counts.done(is_write, self.now.since(opened));

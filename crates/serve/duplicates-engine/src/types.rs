@@ -210,7 +210,7 @@ pub(super) struct Write<'a> {
 }
 
 /// A write behind which a deadline was said again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Late {
     /// Its one command, whatever its database.
     pub(super) commands: Vec<u8>,

@@ -207,6 +207,67 @@ fn where_who_is_asked_for_a_deadline_cannot_say_it_another_is_asked() {
     }
 }
 
+/// Its deadline passes while the stream of who is to do it is asked for: nothing is done, and so
+/// nobody has to be filled anew.
+#[test]
+fn a_watched_key_that_expires_before_a_script_ends_its_transaction() {
+    let mut world = world(2, 2);
+    let id = client(&mut world, "3");
+    set(&mut world, id, "k");
+    for server in [0, 1] {
+        answer_group(&mut world, server, "*4\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n");
+    }
+    assert!(world.tell(id, &["WATCH", "k"]));
+    let asked = usize::from(world.asked(0, Ordered).is_empty());
+    let replies = [OK, ":4000000010000\r\n", OK];
+    replies.iter().for_each(|reply| drop(world.say(asked, Ordered, reply)));
+    let script = ["EVAL", "return redis.call('INCR', KEYS[1])", "1", "k"];
+    for words in [&["MULTI"][..], &script, &["EXEC"]] {
+        assert!(world.tell(id, words));
+    }
+    assert_eq!(world.heard(id), [OK, OK, OK, QUEUED].concat());
+    at(10_000);
+    let wanted = world.engine.borrow().take_wanted_streams();
+    assert_eq!(wanted.len(), 1);
+    wanted.iter().for_each(|&(server, it)| world.engine.borrow().stream_opened(server, it));
+    for server in [0, 1] {
+        assert_eq!(sent(&mut world, server), ["SELECT 3", "DEL k", "SELECT 0"]);
+    }
+    assert_eq!(world.heard(id), "*-1\r\n");
+    assert_eq!(world.engine.borrow().members.live(0).len(), 2);
+}
+
+/// A shard moves, and where it goes to is too late for a write: the key goes at both.
+#[test]
+fn a_move_goes_on_where_one_partition_was_too_late() {
+    for replies in [[":1\r\n:1\r\n", ":6\r\n:0\r\n"], [":7\r\n:0\r\n", ":6\r\n:0\r\n"]] {
+        let mut world = world(2, 1);
+        let id = client(&mut world, "0");
+        set(&mut world, id, "k");
+        let own = world.engine.borrow().partition_of(b"k");
+        {
+            let mut inner = world.engine.borrow();
+            let shard = inner.map.shard(evenkeel_stores::resp::hash::slot(b"k"));
+            inner.begin_move(shard, 1 - own);
+            inner.copy_shard_from(own);
+            inner.moving.as_mut().unwrap().moving.enumerated();
+            inner.advance_move();
+        }
+        sent(&mut world, own);
+        for server in [0, 1] {
+            world.lose(server, evenkeel_ordered::Dropped::Lost);
+            world.reach(server);
+        }
+        at(9_500);
+        assert!(world.tell(id, &["INCR", "k"]));
+        let is_equal = replies[0].starts_with(":1");
+        for (server, reply) in [1 - own, own].into_iter().zip(replies) {
+            answer_group(&mut world, server, &format!("*3\r\n{reply}+OK\r\n"));
+        }
+        assert_eq!(world.engine.borrow().moving.is_some(), is_equal, "{replies:?}");
+    }
+}
+
 /// Who pauses clients relies on it that nothing is written.
 #[test]
 fn nothing_is_removed_for_a_read_while_clients_are_paused() {
