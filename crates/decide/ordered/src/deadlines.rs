@@ -138,9 +138,9 @@ impl Deadlines {
         self.by_time.len()
     }
 
-    /// Whether none is known.
+    /// Whether nothing is known, nor asked for: a write makes no difference to it then.
     pub fn is_empty(&self) -> bool {
-        self.by_time.is_empty()
+        self.by_key.is_empty()
     }
 
     /// Whether every key that may have a deadline is known.
@@ -494,6 +494,19 @@ mod tests {
         let number = deadlines.ask(1);
         assert!(deadlines.answered(1, number, -2, 12_000), "gone there, alive elsewhere perhaps");
         assert_eq!(deadlines.before_write(1, 12_000), Judgement::Leave);
+    }
+
+    #[test]
+    fn a_question_from_before_all_keys_were_listed_is_made_old_too() {
+        let mut deadlines = Deadlines::default();
+        let number = deadlines.ask(1);
+        deadlines.listed(1, 10_000);
+        deadlines.complete();
+        assert!(!deadlines.is_empty(), "its answer is still to come");
+        deadlines.cleared(1); // SET k v
+        assert!(!deadlines.answered(1, number, 10_000, 10_000), "that was before");
+        assert!(deadlines.is_empty());
+        assert_eq!(deadlines.before_write(1, 10_000), Judgement::Leave);
     }
 
     #[test]

@@ -243,6 +243,7 @@ impl Inner {
             told: None,
             done_before: None,
             removes_expired: false,
+            sets: Vec::new(),
             late: None,
             answer: None,
             first_took: None,
@@ -357,6 +358,7 @@ impl Inner {
         };
         let sequence = position.sequence;
         let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
+        self.calls[call].sets = std::mem::take(&mut self.expiry.set);
         let mut rest = to;
         if let Some(Done { server, told, waiter, published }) = done {
             let opened = &mut self.calls[call];

@@ -48,15 +48,14 @@ impl Inner {
             state.owed.push_front(owed); // it did not answer: it is dropped with all it owes
             return Err(Some(Dropped::Failed));
         }
+        if is_refusal && let Owed::Access { call } | Owed::Group { call, .. } = &owed {
+            self.doubt_deadlines(*call);
+        }
         match owed {
             Owed::Page { number } => self.page_answered(server, number, reply),
             Owed::Access { call } => self.access_answered(server, call, reply),
             Owed::Group { call, is_single, refusal, .. } => {
-                let answer = match refusal {
-                    Some(refusal) if is_single => Some(refusal.into_vec()),
-                    _ if is_single => single_of_exec(reply),
-                    _ => Some(without_last(reply)),
-                };
+                let answer = answer_of_group(is_single, refusal, reply);
                 let Some(answer) = answer.as_deref() else { return Err(Some(Dropped::Failed)) };
                 self.access_answered(server, call, answer);
             }
@@ -214,6 +213,15 @@ impl Inner {
     fn expiry_answered(&mut self, source: usize, copy: &Copy, dump: Option<&[u8]>, reply: &[u8]) {
         self.members.answered(self.now, source, None);
         self.give(copy, dump, reply::integer(reply).unwrap_or(-2));
+    }
+}
+
+/// What the client of a group is answered; `None` where it was not done as a whole.
+fn answer_of_group(is_single: bool, refusal: Option<Box<[u8]>>, reply: &[u8]) -> Option<Vec<u8>> {
+    match refusal {
+        Some(refusal) if is_single => Some(refusal.into_vec()),
+        _ if is_single => single_of_exec(reply),
+        _ => Some(without_last(reply)),
     }
 }
 

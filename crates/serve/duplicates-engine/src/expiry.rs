@@ -51,6 +51,8 @@ pub(super) struct Expiry {
     /// Questions of earlier listings are forgotten.
     number: u64,
     listing: Option<Listing>,
+    /// Keys that the write which gets its place gives a deadline for sure: unless it is refused.
+    pub(super) set: Vec<u64>,
     /// The time of day, in ms since 1970.
     pub(super) unix_ms: fn() -> i64,
 }
@@ -64,6 +66,7 @@ impl Default for Expiry {
             began_unix_ms: i64::MAX, // not read: everything may be near
             number: 0,
             listing: None,
+            set: Vec::new(),
             unix_ms: now_ms,
         }
     }
@@ -262,6 +265,7 @@ impl Inner {
     /// A write gets its place in the stream of a partition.
     #[inline]
     pub(super) fn note_deadlines(&mut self, partition: usize, text: &[u8], count: u32) {
+        self.expiry.set.clear();
         let deadlines = &self.expiry.deadlines;
         let is_nothing = deadlines.is_complete() && deadlines.is_empty() && count == 1;
         if !is_nothing || deadlines::may_set(text) {
@@ -269,11 +273,18 @@ impl Inner {
         }
     }
 
+    /// The last duplicate has refused a write (out of memory, most of the time): its keys may be
+    /// what they were.
+    pub(super) fn doubt_deadlines(&mut self, call: usize) {
+        let set = std::mem::take(&mut self.calls[call].sets);
+        set.into_iter().for_each(|key| self.expiry.deadlines.changed(key));
+    }
+
     /// What is written of keys of other partitions (a shard that moved is removed, a script has
     /// gone astray) is not about them.
     fn note_deadlines_of(&mut self, partition: usize, text: &[u8]) {
         let map = Some(&self.map).filter(|map| map.partitions() > 1);
-        let deadlines = &mut self.expiry.deadlines;
+        let (deadlines, set) = (&mut self.expiry.deadlines, &mut self.expiry.set);
         deadlines::for_each(text, |written| {
             let (database, name, change) = match written {
                 Written::Everything => return deadlines.clear(),
@@ -285,7 +296,10 @@ impl Inner {
             }
             let key = deadline_key(database, xxh3_64(name));
             match change {
-                Change::Set(at) => deadlines.set(key, at),
+                Change::Set(at) => {
+                    set.push(key);
+                    deadlines.set(key, at);
+                }
                 Change::Moved(at) => deadlines.moved(key, at),
                 Change::Perhaps(at) => deadlines.perhaps(key, at),
                 Change::Cleared => deadlines.cleared(key),

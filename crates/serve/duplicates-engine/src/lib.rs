@@ -318,6 +318,8 @@ pub(crate) struct Call {
     done_before: Option<IsLogged>,
     /// It removes a key that has expired: at some it is gone already, and their answers differ.
     removes_expired: bool,
+    /// Keys whose deadlines it sets, by their numbers.
+    sets: Vec<u64>,
     /// A deadline was said again behind it.
     late: Option<Box<Late>>,
     /// The first answer, until enough have come.

@@ -268,6 +268,28 @@ fn a_move_goes_on_where_one_partition_was_too_late() {
     }
 }
 
+/// Who has the last copy answers that it is out of memory: what the key was before it still is.
+#[test]
+fn a_write_that_is_refused_sets_no_deadline() {
+    for database in ["0", "3"] {
+        let mut world = world(1, 1);
+        let id = client(&mut world, database);
+        set(&mut world, id, "k");
+        let refusal = "-OOM command not allowed\r\n";
+        if database == "0" {
+            world.say(0, Ordered, refusal);
+        } else {
+            for reply in [OK, QUEUED, refusal, QUEUED, QUEUED] {
+                world.say(0, Ordered, reply);
+            }
+            world.say(0, Ordered, "-EXECABORT Transaction discarded\r\n");
+        }
+        assert_eq!(world.heard(id), refusal);
+        at(10_000);
+        assert_eq!(judged(&world, database.parse().unwrap(), "k"), Judgement::Ask);
+    }
+}
+
 /// Who pauses clients relies on it that nothing is written.
 #[test]
 fn nothing_is_removed_for_a_read_while_clients_are_paused() {
