@@ -23,14 +23,16 @@ const OUT_OF_RANGE: &str = "ERR DB index is out of range";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
 impl Inner {
-    /// How many clients can choose from: what all duplicates have that were reached.
+    /// How many clients can choose from: what all duplicates have that were reached and are not
+    /// kept out because they have fewer than are used.
     pub(super) fn databases(&self) -> u8 {
         if !matches!(self.connectors.first(), Some(Connector::Tcp { .. })) {
             return 1;
         }
         let servers = self.servers.iter().enumerate();
         let servers = servers.filter(|(server, _)| self.members.is_configured(*server));
-        let known = servers.filter_map(|(_, server)| server.databases).min();
+        let known = servers.filter_map(|(_, server)| server.databases);
+        let known = known.filter(|&databases| databases > self.database_last).min();
         known.unwrap_or(DATABASES)
     }
 
@@ -252,6 +254,44 @@ mod tests {
             let asked = world.asked(0, ORDERED);
             assert_eq!(asked.get(1..4).is_some_and(|it| it == group), !is_lost, "{asked:?}");
         }
+    }
+
+    #[test]
+    fn nor_does_one_whose_script_is_refused_or_that_would_empty_what_cannot_be_emptied() {
+        for words in [&["EVAL", "return 1", "1", "a"][..], &["FLUSHDB"]] {
+            let mut world = World::start(1, |_| {});
+            let client = world.client();
+            for words in [&["MULTI"][..], &["SELECT", "1"], &["SET", "a", "1"], words] {
+                assert!(world.tell(client, words), "{words:?}");
+            }
+            if words[0] == "FLUSHDB" {
+                world.lose(0, Dropped::Lost);
+            }
+            assert!(world.tell(client, &["EXEC"]));
+            let wanted = world.engine.borrow().take_wanted_streams();
+            if let Some(stream) = wanted.first() {
+                world.engine.borrow().stream_failed(*stream, "NOPERM", true);
+            }
+            assert_eq!(wanted.len(), usize::from(words[0] == "EVAL"));
+            let heard = world.heard(client);
+            assert!(heard.contains("-UNAVAILABLE"), "{words:?}: {heard}");
+            assert_eq!(world.engine.borrow().database_of(client), 0, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_kept_out_makes_no_flushall_of_flushdb() {
+        let mut world = World::start(2, |_| {});
+        let client = world.client();
+        assert!(world.tell(client, &["SELECT", "5"]));
+        world.lose(1, Dropped::Lost);
+        world.engine.borrow().servers[1].databases = Some(1); // it is kept out
+        assert!(world.tell(client, &["SELECT", "3"]));
+        assert_eq!(world.heard(client), "+OK\r\n+OK\r\n");
+        assert!(world.tell(client, &["FLUSHDB"]));
+        let asked = world.asked(0, ORDERED);
+        let is = |word: &str| asked.iter().any(|it| it.to_ascii_uppercase().starts_with(word));
+        assert!(is("FLUSHDB") && !is("FLUSHALL"), "{asked:?}");
     }
 
     #[test]

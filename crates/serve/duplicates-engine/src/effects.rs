@@ -116,8 +116,8 @@ pub(super) struct Request {
     pub(super) commands: Vec<u8>,
     pub(super) count: u32,
     pub(super) form: Form,
-    /// Its answer is that of its one command, and not that of an EXEC.
-    pub(super) is_single: bool,
+    /// Of an EXEC: the database where its client is if nothing of it is done.
+    pub(super) home: Option<u8>,
     /// It is a try of a consumer that waits.
     pub(super) waiter: Option<u64>,
     /// What the transaction publishes besides.
@@ -293,18 +293,9 @@ impl Inner {
             Err(reply) => return self.refuse(id, &reply.to_string()),
         };
         let form = Form::One(commands::shape(command, parsed.arguments()));
-        let (client, count, is_single) = (id, databases::count_within(database), true);
+        let (client, count, home) = (id, databases::count_within(database), None);
         let (waiter, published) = (None, Vec::new());
-        self.run_effects(Request {
-            client,
-            shard,
-            commands,
-            count,
-            form,
-            is_single,
-            waiter,
-            published,
-        });
+        self.run_effects(Request { client, shard, commands, count, form, home, waiter, published });
     }
 
     /// Has one duplicate do what a client asks for.
@@ -314,11 +305,9 @@ impl Inner {
         let why = self.refuses_effects(partition);
         let executor = if why.is_none() { self.choose_executor(partition, None) } else { None };
         // Only EXEC depends on what its client watches, and ends that.
-        let is_exec = !request.is_single;
+        let is_exec = request.home.is_some();
         let Some(executor) = executor else {
-            if is_exec {
-                self.unwatch(id);
-            }
+            request.home.into_iter().for_each(|home| self.end_in(id, home));
             self.refuse(id, why.as_deref().unwrap_or(NO_EXECUTOR));
             return request.waiter.into_iter().for_each(|order| self.end_group_try(order));
         };
@@ -464,10 +453,10 @@ impl Inner {
         effect.since = self.now;
         if reply.first() != Some(&b'*') {
             // A command of it cannot be done, so nothing was.
-            let refusal = refusal.filter(|_| effect.request.is_single).unwrap_or(reply);
+            let refusal = refusal.filter(|_| effect.request.home.is_none()).unwrap_or(reply);
             return self.end_effect(partition, refusal);
         }
-        effect.answer = match effect.request.is_single {
+        effect.answer = match effect.request.home.is_none() {
             true => single_of_exec(reply),
             false => Some(without_last(reply)),
         };
@@ -519,13 +508,7 @@ impl Inner {
         let hashes: Vec<u128> = keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         hashes.iter().for_each(|&hash| self.forget_last_id(hash));
-        let strays: Vec<&[u8]> = match self.map.partitions() {
-            1 => Vec::new(),
-            _ => {
-                let is_here = |place: &[u8]| self.partition_of(place) == partition;
-                key_names.iter().copied().filter(|key| !is_here(key)).collect()
-            }
-        };
+        let strays = self.strays(partition, &key_names);
         let Some(effect) = self.take_effect(partition) else { return };
         let Effect { request, executor, answer, waiting, .. } = effect;
         let write = Write {
@@ -585,6 +568,7 @@ impl Inner {
     fn end_effect(&mut self, partition: usize, answer: &[u8]) {
         let Some(effect) = self.take_effect(partition) else { return };
         let id = effect.request.client;
+        effect.request.home.into_iter().for_each(|home| self.end_in(id, home));
         let slot = self.slot(id);
         self.reply(id, slot, answer, &effect.request.form);
         effect.request.waiter.into_iter().for_each(|order| self.end_group_try(order));
@@ -603,7 +587,9 @@ impl Inner {
     /// not to be.
     fn abort_effect(&mut self, partition: usize) {
         let Some(effect) = self.take_effect(partition) else { return };
-        self.reply_now(effect.request.client, encode::null_array);
+        let id = effect.request.client;
+        effect.request.home.into_iter().for_each(|home| self.end_in(id, home));
+        self.reply_now(id, encode::null_array);
         self.resume_behind_effects(partition, effect.executor, &effect.waiting);
         if effect.mark.is_some() {
             self.drop_server(effect.executor, Dropped::Failed);

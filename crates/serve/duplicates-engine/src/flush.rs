@@ -32,7 +32,7 @@ const MOVING: &str = "a shard moves to another partition at this moment: ask aga
 impl Inner {
     /// Whether a command empties the database of its client only: where there is one, both are one.
     pub(super) fn empties_one(&self, command: &Command) -> bool {
-        command.name == "flushdb" && self.databases() > 1
+        command.name == "flushdb" && (self.database_last > 0 || self.databases() > 1)
     }
 
     /// `FLUSHALL` or `FLUSHDB`, with `ASYNC` or `SYNC`, alone.
@@ -61,7 +61,10 @@ impl Inner {
     ) {
         let partitions = match self.prepare_to_empty(true) {
             Ok(partitions) => partitions,
-            Err(reply) => return self.refuse(id, &reply.to_string()),
+            Err(reply) => {
+                self.end_in(id, transaction.home);
+                return self.refuse(id, &reply.to_string());
+            }
         };
         let own = self.map.partition(shard);
         let key = self.begin_gather(id, form, Join::First);

@@ -101,7 +101,7 @@ impl Inner {
             commands,
             count: databases::count_within(database),
             form,
-            is_single: true,
+            home: None,
             waiter: Some(order),
             published: Vec::new(),
         });

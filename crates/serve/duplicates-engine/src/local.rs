@@ -350,6 +350,7 @@ impl Inner {
         let key_names: Vec<&[u8]> = transaction.keys.iter().map(AsRef::as_ref).collect();
         keys.iter().for_each(|key| self.streams.forget(*key));
         if transaction.is_effect && self.is_redis() {
+            let home = Some(transaction.home);
             let Transaction { commands, count, .. } = transaction;
             return self.run_effects(Request {
                 client: id,
@@ -357,7 +358,7 @@ impl Inner {
                 commands,
                 count,
                 form,
-                is_single: false,
+                home,
                 waiter: None,
                 published,
             });
@@ -389,7 +390,7 @@ impl Inner {
     }
 
     /// A transaction is not done: its client is where it was.
-    fn end_in(&mut self, id: ClientId, database: u8) {
+    pub(super) fn end_in(&mut self, id: ClientId, database: u8) {
         self.unwatch(id);
         if let Some(client) = self.client(id) {
             client.database = database;

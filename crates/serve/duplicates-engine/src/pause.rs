@@ -122,7 +122,9 @@ impl Inner {
     pub(super) fn awaits_lease(&mut self) -> bool {
         let patience = if self.leads() { None } else { self.lease_patience() };
         let Some(patience) = patience else {
-            self.pause.gap = None;
+            if self.pause.gap.take().is_some() {
+                self.release_kept(); // whoever sees it first
+            }
             return false;
         };
         let now = self.now;
@@ -146,9 +148,12 @@ impl Inner {
         if client.is_leaving {
             return false;
         }
-        let is_strong = client.consistency() == Consistency::Strong && class == Class::Read
+        let is_read = matches!(class, Class::Read | Class::Whole(_));
+        let is_strong = client.consistency() == Consistency::Strong && is_read
             || class == Class::Waits(Wait::Stream);
-        let transaction = client.transaction.as_ref().map(|it| it.writes || it.empties);
+        // Also reads of a transaction are for who leads.
+        let transaction = client.transaction.as_ref();
+        let transaction = transaction.map(|it| it.writes || it.empties || it.count > 0);
         let is_read = is_strong && transaction.is_none();
         let keeps = pause::keeps(Kept::Writes, (command, class), parsed.arguments(), transaction);
         (is_read || keeps) && self.awaits_lease()

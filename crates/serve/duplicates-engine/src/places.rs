@@ -5,9 +5,25 @@ use evenkeel_ordered::Phase;
 use super::Inner;
 use super::types::{ErrorReply, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command, Keys};
+use evenkeel_stores::resp::databases;
+use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::locate::Location;
 
 impl Inner {
+    /// Which of these places are not of this partition, or of another group.
+    pub(super) fn strays<'p>(&self, partition: usize, places: &[&'p [u8]]) -> Vec<&'p [u8]> {
+        let (group, is_alone) = (self.config.group, self.map.partitions() == 1);
+        if is_alone && group.is_whole() {
+            return Vec::new();
+        }
+        let (first, last) = group.slots();
+        let is_here = |place: &[u8]| {
+            (first..=last).contains(&slot(databases::key(place)))
+                && (is_alone || self.partition_of(place) == partition)
+        };
+        places.iter().copied().filter(|place| !is_here(place)).collect()
+    }
+
     /// Where all keys of a command are.
     ///
     /// # Errors

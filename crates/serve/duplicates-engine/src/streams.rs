@@ -106,9 +106,9 @@ impl Inner {
         {
             return false;
         }
-        let database = self.database_of(id);
-        let key = xxh3_128(&databases::place(database, parsed.argument(1)));
         let Some(client) = self.client(id).filter(|client| client.is_known()) else { return false };
+        let database = client.transaction.as_ref().map_or(client.database, |it| it.database);
+        let key = xxh3_128(&databases::place(database, parsed.argument(1)));
         let session = client.session;
         // What cannot be asked cannot be written either, and the client is told by who writes.
         let Ok(shard) = self.shard_of(command, parsed) else { return false };

@@ -24,6 +24,7 @@ const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL f
     to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you \
     have a Redis configuration file set) in order to store users in the Redis configuration.";
 const NO_USERS: &str = "ERR there is one user, default: give the service an acl_file for others";
+const DISCARDED: &str = "EXECABORT Transaction discarded because of: ";
 /// Entries that `ACL LOG` tells of if it is not said.
 const LOG_ENTRIES: usize = 10;
 
@@ -61,17 +62,24 @@ impl Inner {
     #[cold]
     fn deny(&mut self, id: ClientId, denied: &Denied) -> bool {
         let now = self.now;
-        if let Some(client) = self.client(id) {
-            let context = match client.transaction {
-                Some(_) => Context::Transaction,
-                None => Context::Alone,
-            };
-            let name = client.user.as_ref().map(|user| user.name().to_owned());
-            let line = client.line(id.serial, now).to_string();
-            let who = (name.as_deref().unwrap_or(DEFAULT), line.trim_end().to_owned());
-            self.permissions.log.denied(who, (denied, context), unix_ms());
+        let Some(client) = self.client(id) else { return true };
+        let context = match client.transaction {
+            Some(_) => Context::Transaction,
+            None => Context::Alone,
+        };
+        let name = client.user.as_ref().map(|user| user.name().to_owned());
+        let line = client.line(id.serial, now).to_string();
+        // Whoever may not say EXEC is out of its transaction all the same.
+        let is_exec = *denied == Denied::Command("exec".to_owned());
+        let is_aborted = is_exec && client.transaction.take().is_some();
+        let who = (name.as_deref().unwrap_or(DEFAULT), line.trim_end().to_owned());
+        self.permissions.log.denied(who, (denied, context), unix_ms());
+        let mut said = denied.reply();
+        if is_aborted {
+            self.unwatch(id);
+            said.insert_str(0, DISCARDED);
         }
-        self.refuse(id, &denied.reply());
+        self.refuse(id, &said);
         true
     }
 

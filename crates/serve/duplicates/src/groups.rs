@@ -22,7 +22,7 @@ use evenkeel_leadership::groups::until_due;
 use evenkeel_leadership::{Holder, Known};
 use evenkeel_runtime::accept::{
     AcceptConfig, Link, Listener, Peer, ServeConnection, Served, Stage, Stop, StopSignal, Stream,
-    accept,
+    accept, first,
 };
 use evenkeel_stores::resp::encode;
 
@@ -57,6 +57,9 @@ impl Turns {
             if let Err(error) = took {
                 tracing::warn!(service = self.config.name, %error, "the group waits for its turn");
                 self.leaves = LEFT_AFTER_ERROR;
+                // What it cannot begin with is not mended by asking at once.
+                let mut stopping = stop.clone();
+                first(sleep(self.lease() / 4), stopping.stopping()).await;
             }
             if stop.stage() > Stage::Running {
                 if has_led {

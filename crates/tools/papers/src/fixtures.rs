@@ -38,6 +38,7 @@ pub(crate) fn any_run() -> RunReport {
         moves: 0,
         load: None,
         redirect: None,
+        priced: None,
         bill: None,
         placement: None,
         duplicates: None,

@@ -11,7 +11,7 @@ use evenkeel_stores::resp::request::{Arguments, Limits, RequestParser};
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis;
 
-use super::table::{Access, NONE, READ, ROWS, WRITE};
+use super::table::{Access, NONE, READ, ROWS, Row, WRITE};
 use super::user::User;
 use super::{Denied, Users};
 
@@ -74,7 +74,7 @@ fn compare(entry: &[u8], seen: &mut BTreeSet<String>) {
     for category in &categories {
         assert!(row.is_of(category.strip_prefix('@').unwrap()), "{name} is of {category}");
     }
-    let of = ROWS.iter().flat_map(|row| row.categories()).collect::<BTreeSet<_>>();
+    let of = ROWS.iter().flat_map(Row::categories).collect::<BTreeSet<_>>();
     assert_eq!(of.iter().filter(|it| row.is_of(it)).count(), categories.len(), "{name}");
     let access: Vec<Access> = elements(parts[8]).map(access_of).collect();
     assert_eq!(row.first, access.first().copied().unwrap_or(NONE), "{name}");
@@ -353,6 +353,13 @@ fn who_runs_scripts_needs_all_that_a_script_may_do() {
     assert_eq!(check(&user("~a &* +@all"), "eval x 0"), Err(Denied::Script));
     let reply = Denied::Script.reply();
     assert!(reply.starts_with("NOPERM scripts"), "{reply}");
+}
+
+#[test]
+fn what_is_of_our_own_is_for_everybody() {
+    for line in ["ek.token", "ek.relayed 127.0.0.1:1", "ek.session strong"] {
+        assert_eq!(check(&user("-@all +get"), line), Ok(()), "{line}");
+    }
 }
 
 #[test]

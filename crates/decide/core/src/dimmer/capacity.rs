@@ -29,8 +29,9 @@ use std::collections::VecDeque;
 const COMPLETIONS: usize = 50;
 /// With so few the window ends when it is old, and with fewer it says nothing.
 const COMPLETIONS_MIN: usize = 20;
-/// Periods after which a window is old.
+/// Periods and seconds after which a window is old.
 const PERIODS_MAX: u32 = 16;
+const OLD_S: f64 = 4.0;
 /// Samples kept of a window.
 const SAMPLES_MAX: usize = 1 << 10;
 /// Completions expected of a period from which on none at all is a pause.
@@ -170,7 +171,7 @@ impl Capacity {
         window.periods += 1;
         window.seconds += seen.seconds;
         window.arrived += f64::from(seen.arrived);
-        let is_old = window.periods >= PERIODS_MAX;
+        let is_old = window.periods >= PERIODS_MAX && window.seconds >= OLD_S;
         if is_pause {
             self.begin(seen.present);
         } else if window.count >= COMPLETIONS || (is_old && window.count >= COMPLETIONS_MIN) {

@@ -305,9 +305,14 @@ impl Brownout {
         }
     }
 
+    /// Only one law goes by a capacity, and only where nobody tells it.
+    fn learns_capacity(&self) -> bool {
+        self.config.cores.is_none() && self.config.law == Law::FeedForward
+    }
+
     #[inline]
     fn learn_capacity(&mut self, ticket: &Ticket, age: Duration, end: End) {
-        if self.config.cores.is_some() {
+        if !self.learns_capacity() {
             return;
         }
         match end {
@@ -433,7 +438,7 @@ impl Brownout {
     }
 
     fn step(&mut self, at: Instant) {
-        if self.config.cores.is_none() {
+        if self.learns_capacity() {
             self.capacity.end_period(&Seen {
                 seconds: self.config.period.as_secs_f64(),
                 arrived: self.arrivals.running(),
@@ -493,6 +498,9 @@ impl Brownout {
 
     /// Tries whether there is more capacity than is believed, where that matters.
     fn try_capacity(&mut self, backlog_s: f64, asked: f64) {
+        if self.held_at.is_some() {
+            return; // what is served is not what this law says
+        }
         let serves = match self.dimmer {
             Dimmer::FULL if asked * HEADROOM < 1.0 => return,
             Dimmer::FULL if !self.is_late => Serves::AllAndIsWell,

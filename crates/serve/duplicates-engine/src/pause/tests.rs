@@ -166,6 +166,30 @@ fn what_only_a_leader_may_do_waits_for_a_lease_that_is_late() {
     assert_eq!(world.engine.borrow().history.last().sequence.0, 2, "the pop, and the write");
 }
 
+/// Whoever is first to see that the lease is there again is not the one that waits for it.
+#[test]
+fn a_lease_that_another_client_finds_renewed_lets_those_go_on_who_wait() {
+    let mut world = World::start(1, |_| {});
+    let [held, next] = [(); 2].map(|()| world.client());
+    late(&mut world);
+    assert!(!world.tell(held, &["SET", "k", "1"]));
+    world.engine.borrow().strong.lease_until = Some(Instant::from_millis(60_000));
+    assert!(world.tell(next, &["SET", "k", "2"]));
+    world.engine.borrow().end_pause_if_over();
+    again(&mut world, held, &["SET", "k", "1"]);
+}
+
+#[test]
+fn reads_of_a_transaction_wait_for_a_late_lease_too() {
+    let mut world = World::start(1, |_| {});
+    let client = world.client();
+    for words in [&["MULTI"][..], &["GET", "k"]] {
+        assert!(world.tell(client, words));
+    }
+    late(&mut world);
+    assert!(!world.tell(client, &["EXEC"]));
+}
+
 #[test]
 fn who_waits_for_a_lease_is_told_when_it_does_not_come() {
     let mut world = World::start(1, |_| {});

@@ -18,6 +18,7 @@ const USERS: &[&str] = &[
     "user all on >everything ~* &* +@all",
     "user reader on >look ~app:* %R~shared:* +@read +@connection +multi +exec +discard",
     "user writer on >write ~app:* %W~shared:* &news:* +@all -@admin -@dangerous",
+    "user half on >open -@all +multi +get ~a",
     "user two on >both -@all +get ~a:* (+set ~b:*)",
 ];
 
@@ -89,6 +90,7 @@ const SAID: &[(&str, &[&str])] = &[
             "PSUBSCRIBE news:*",
         ],
     ),
+    ("half open", &["MULTI", "GET a", "EXEC", "GET a", "MULTI", "GET b", "DISCARD", "GET a"]),
     ("two both", &["GET a:1", "SET b:1 x", "GET b:1", "SET a:1 x", "DEL a:1"]),
     ("all everything", &["GET app:1", "GET shared:1", "DBSIZE", "ACL DRYRUN reader GET app:1"]),
 ];
@@ -160,7 +162,10 @@ fn a_file_that_changed_is_loaded_and_its_users_leave() {
     assert_eq!(reader.ask(&["AUTH", "reader", "look"]), ok());
     assert_eq!(reader.ask(&["GET", "other"]), Reply::Null);
     let users = all.ask(&["ACL", "USERS"]);
-    assert_eq!(users, Reply::Array(["all", "default", "reader", "writer"].map(bulk).to_vec()));
+    assert_eq!(
+        users,
+        Reply::Array(["all", "default", "half", "reader", "writer"].map(bulk).to_vec())
+    );
     let Reply::Error(said) = all.ask(&["ACL", "SETUSER", "x"]) else { panic!("it is refused") };
     assert!(said.contains("acl_file"), "{said}");
     assert_eq!(all.ask(&["CLIENT", "KILL", "USER", "writer"]), Reply::Integer(1));

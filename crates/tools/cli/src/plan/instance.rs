@@ -210,6 +210,12 @@ impl Document {
         }
         let saturation = self.saturation()?;
         let services = self.services(sites)?;
+        if self.hedged_curves_ppm.is_some() && self.work_ms.is_none() {
+            return Err(mismatch("work_ms", "none", "it too: hedges are priced by their work"));
+        }
+        if self.hedge_work.is_some() && self.hedged_curves_ppm.is_none() {
+            return Err(mismatch("hedge_work", "it alone", "hedged_curves_ppm too"));
+        }
         let extra_ppm = self.hedge_work_ppm()?;
         let hedged = self.hedged_curves_ppm.map(|it| Hedged { curves: lists(it), extra_ppm });
         let demand = self.demand.0;

@@ -208,7 +208,8 @@ fn sentences(input: &Priceable, planned: &Planned) -> Vec<String> {
     let sentence = |(from, to): (usize, usize)| {
         let sent = 100.0 * f64::from(rates[from][to]) / f64::from(input.problem.demand()[from]);
         format!(
-            "{} sends {sent:.0} % to {}: one more request costs {:.3} here, {:.3} there.",
+            "{} sends {sent:.0} % to {}: one more request costs {:.3} here, the last one {:.3} \
+             there.",
             input.names[from],
             input.names[to],
             violations(planned.more[from][from]),

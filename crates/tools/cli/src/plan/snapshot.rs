@@ -174,7 +174,8 @@ fn work(table: &mut Table<'_>, service: Option<Duration>) -> Service {
             Service::default()
         }
         (Some(full), Some(lean)) if lean > full => {
-            table.problem("lean", Mismatch::new("more than `work`", "at most as much"));
+            let expected = format!("at most {full:?}, the work of a request with all its content");
+            table.problem("lean", Mismatch::new(format!("{lean:?}"), expected));
             Service::default()
         }
         (full, lean) => {

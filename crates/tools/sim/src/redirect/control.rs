@@ -118,6 +118,8 @@ impl Control {
     ) -> Self {
         let config = EpochConfig {
             period: redirect.period,
+            margin: Duration::from_millis(20).min(redirect.period / 4),
+            clock_offset_max: Duration::from_millis(10).min(redirect.period / 16),
             settings,
             ..EpochConfig::new(SiteId::new(site), sites)
         };

@@ -73,15 +73,23 @@ impl Surge {
         }
     }
 
-    /// Multiplies the rates of this site in the steps that begin within it.
-    pub(super) fn apply(&self, site: usize, rates: &mut RateSeries) {
-        let step = rates.step;
+    /// Multiplies the rates of this site in the steps that begin within it; how many those are.
+    pub(super) fn apply(&self, site: usize, rates: &mut RateSeries) -> usize {
+        let (step, mut steps) = (rates.step, 0);
         for (number, rate) in rates.rates[site].iter_mut().enumerate() {
             let at = step * u32::try_from(number).unwrap_or(u32::MAX);
             if (self.at..self.at + self.length).contains(&at) {
                 *rate *= self.factor;
+                steps += 1;
             }
         }
+        steps
+    }
+
+    /// A mismatch where no step begins within it.
+    pub(super) fn without_steps(&self, step: Duration) -> Mismatch {
+        let came = format!("a surge of {:?} at {:?}", self.length, self.at);
+        Mismatch::new(came, format!("one within which a step of {step:?} of the day begins"))
     }
 }
 

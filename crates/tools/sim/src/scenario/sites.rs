@@ -274,7 +274,9 @@ impl Scenario {
             Ok(mut rates) => {
                 for surge in &geography.surges {
                     let site = geography.place(&surge.site);
-                    site.into_iter().for_each(|site| surge.apply(site, &mut rates));
+                    if site.is_some_and(|site| surge.apply(site, &mut rates) == 0) {
+                        root.problem("surges", surge.without_steps(rates.step));
+                    }
                 }
                 let sum = rates.mean_total() * rates.duration().as_secs_f64();
                 self.workload.duration = None;
@@ -319,6 +321,12 @@ impl Scenario {
             let came = format!("{} replicas beside sites", self.replicas.len());
             let expected = "one, which each server of each site is like";
             root.problem("replicas", Mismatch::new(came, expected));
+        }
+        let is_priced = self.geography.as_ref().is_some_and(|it| it.prices.is_some());
+        if is_priced && !has_some {
+            let expected =
+                "replicas with `work` too: others leave no content out and count no copies";
+            root.problem("prices", Mismatch::new("prices without replicas", expected));
         }
         if workload.objective.is_zero() {
             let expected = "an objective, which requests miss or not, such as \"30ms\"";
