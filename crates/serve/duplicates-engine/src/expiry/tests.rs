@@ -95,6 +95,22 @@ fn a_key_is_removed_in_its_database_and_its_deadline_said_again_there() {
 }
 
 #[test]
+fn keys_of_a_transaction_are_those_of_the_databases_that_it_chooses() {
+    let mut world = world(1, 1);
+    let (elsewhere, id) = (client(&mut world, "3"), client(&mut world, "0"));
+    set(&mut world, elsewhere, "k");
+    sent(&mut world, 0);
+    at(10_000);
+    for words in [&["MULTI"][..], &["INCR", "k"], &["SELECT", "3"], &["INCR", "k"], &["EXEC"]] {
+        assert!(world.tell(id, words), "{words:?}");
+    }
+    let sent = sent(&mut world, 0);
+    let (removed, done) = sent.split_at(3);
+    assert_eq!(removed, ["SELECT 3", "DEL k", "SELECT 0"]);
+    assert_eq!(done, ["SELECT 0", "INCR k", "SELECT 3", "INCR k", "SELECT 0"]);
+}
+
+#[test]
 fn a_database_that_is_emptied_forgets_its_deadlines_and_no_others() {
     let mut world = world(1, 1);
     for database in ["0", "3"] {
