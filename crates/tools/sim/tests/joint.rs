@@ -108,6 +108,7 @@ fn what_prices_and_surges_cannot_be_is_told() {
     for (set, expected) in [
         ("prices.wan=11", "prices.wan"),
         ("surges.0.site=Rome", "\"Rome\""),
+        ("surges=[{site='Paris',at='1s',for='1s',factor=2}]", "a step of 2.5s"),
         ("series.shape=even", "a series that has steps"),
         ("replicas=[{cores=4},{cores=4}]", "2 replicas beside sites"),
         ("work.hiccup={share=2,mean='1ms'}", "work.hiccup.share"),

@@ -274,7 +274,9 @@ impl Scenario {
             Ok(mut rates) => {
                 for surge in &geography.surges {
                     let site = geography.place(&surge.site);
-                    if site.is_some_and(|site| surge.apply(site, &mut rates) == 0) {
+                    let steps = site.map(|site| surge.apply(site, &mut rates));
+                    // One behind the end of a run that was made shorter is as a fault there.
+                    if steps == Some(0) && surge.at < rates.duration() {
                         root.problem("surges", surge.without_steps(rates.step));
                     }
                 }
