@@ -20,9 +20,6 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
     default user. Are you sure your configuration is correct?";
 const BY_FILE: &str = "ERR users are those of the service's acl_file: change it, then ACL LOAD";
-const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want \
-    to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you \
-    have a Redis configuration file set) in order to store users in the Redis configuration.";
 const NO_USERS: &str = "ERR there is one user, default: give the service an acl_file for others";
 const DISCARDED: &str = "EXECABORT Transaction discarded because of: ";
 /// Entries that `ACL LOG` tells of if it is not said.
@@ -141,7 +138,6 @@ impl Inner {
             (b"dryrun", 4..) => self.dry_run(id, parsed),
             (b"log", 2 | 3) => self.acl_log(id, parsed),
             (b"load", 2) if has_file => self.load_users(id),
-            (b"load" | b"save", 2) if !has_file => self.refuse(id, NO_FILE),
             (b"deluser", 3..) if self.knows_none(parsed) => {
                 self.reply_now(id, |out, _| encode::integer(out, 0)); // there is none of these
             }
