@@ -85,7 +85,7 @@ impl Made {
                 let score = self.own.sqrt() * own + (1.0 - self.own).sqrt() * rng.normal();
                 let at_ns = now + WAY_NS;
                 let lines = &mut free[replica];
-                let slot = (0..self.slots).min_by_key(|slot| lines[*slot]).unwrap();
+                let slot = (0..self.slots).min_by_key(|slot| lines[*slot]).unwrap_or(0);
                 let start_ns = if self.all_at_once { at_ns } else { at_ns.max(lines[slot]) };
                 let work_ns = 6e6 * (self.sigma * score).exp() * self.slowness(replica, start_ns);
                 let left_ns = self.done_ns(replica, start_ns, work_ns as u64);

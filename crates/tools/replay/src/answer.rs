@@ -151,10 +151,10 @@ pub fn tests(twin: &Twin, setup: &Setup<'_>, day: &Day) -> Result<[Test; 2], Ref
         })
         .collect();
     let backtest = test(day, &twins, 0, ABOVE_MIN)?;
-    let slice = test(day, &twins, 1, ABOVE_SLICE_MIN)?;
     if !backtest.passes() {
         return Err(Refusal::Backtest(backtest));
     }
+    let slice = test(day, &twins, 1, ABOVE_SLICE_MIN)?;
     if !slice.passes() {
         return Err(Refusal::Slice(slice));
     }
