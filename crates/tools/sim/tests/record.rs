@@ -13,8 +13,8 @@ const WORLD: &str = "\
     [[faults]]\nat = '0s'\nevery = '2s'\npause = 'each'\nfor = '50ms'\nfor_max = '100ms'\n";
 
 fn scenario(extra: &str) -> Scenario {
-    let node = Node::parse(&format!("{WORLD}{extra}"), "scenario.toml").unwrap();
-    Scenario::read(&node).unwrap()
+    let node = Node::parse(&format!("{WORLD}{extra}"), "scenario.toml").expect("TOML");
+    Scenario::read(&node).expect("a scenario")
 }
 
 fn recorded(policy: &str, config: RecordConfig) -> Day {
