@@ -506,7 +506,7 @@ fn a_plan_keeps_hedges_back_where_copies_cost_more_than_they_save() {
     for (hedged, ends_ms, copies) in [(vec![0, 1], 15, 1), (vec![1], 60, 0)] {
         story(move || async move {
             let stage = Stage::new(&[Act::Says(60, Manner::Well), Act::Says(5, Manner::Well)]);
-            stage.direct(0, hedged.into_iter().map(SiteId::new).collect());
+            stage.direct(1, hedged.into_iter().map(SiteId::new).collect());
             assert_eq!(stage.ask::<false>(ALWAYS).await, Manner::Well);
             assert_eq!((stage.now_ms(), stage.counted().0.hedges), (ends_ms, copies));
         });
