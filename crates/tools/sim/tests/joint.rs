@@ -89,7 +89,8 @@ fn users_of_a_site_that_is_down_go_to_the_nearest_other() {
 }
 
 /// What a forecast is worth: ten made-up days, each with the same requests three times.
-/// `cargo test -p evenkeel-sim --profile ci --test joint ten_days -- --ignored --nocapture` prints it.
+/// `cargo test -p evenkeel-sim --profile ci --test joint ten_days -- --ignored --nocapture` prints
+/// it.
 #[test]
 #[ignore = "takes minutes, with optimisation"]
 fn ten_days_cost_hardly_more_than_if_their_demand_were_known() {

@@ -1,7 +1,7 @@
 //! What demand will be while the next plan is in force.
 //!
 //! A plan goes by the demand of epochs that are over and is in force in the next one. A mean of two
-//! epochs is half an epoch older than their end, and late by an epoch and a half where demand rises.
+//! epochs is of half an epoch before, so it is late by an epoch and a half where demand rises.
 //!
 //! **Signal**: requests counted where they arrive, as a rate per epoch, one after the other; never
 //! what was served, which follows the plans. **Rules** are simple on purpose: each is a few lines
