@@ -34,7 +34,7 @@ use evenkeel_stores::store::embedded::{Embedded, EmbeddedSettings};
 use evenkeel_stores::store::memcached::Memcached;
 use evenkeel_stores::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
 use evenkeel_stores::store::{Host, Pauses};
-use evenkeel_wal::LogSettings;
+use evenkeel_wal::{LogSettings, Sync};
 
 /// How long the first connection to a store that is no Redis may take.
 const OPENING: Duration = Duration::from_secs(10);
@@ -457,6 +457,16 @@ impl DuplicatesConfig {
     pub fn service(&self) -> &str {
         let Group { number, of } = self.group;
         self.name.strip_suffix(&format!(".{number}of{of}")).unwrap_or(&self.name)
+    }
+
+    /// Names the thread that is to run it. The groups of a service share as many as there are
+    /// workers: who serves several finds more commands each time it wakes, so that each costs less
+    /// CPU. A group that waits for its disk before each send has a thread of its own.
+    pub fn thread(&self, workers: usize) -> String {
+        match self.group.is_whole() || self.log.sync == Sync::Always {
+            true => self.name.clone(),
+            false => format!("{}.{}", self.service(), self.group.number % workers.max(1)),
+        }
     }
 
     /// All duplicates, partition after partition.

@@ -144,6 +144,11 @@ impl Service {
         &self.config.name
     }
 
+    /// [`DuplicatesConfig::thread`].
+    pub fn thread(&self, workers: usize) -> String {
+        self.config.thread(workers)
+    }
+
     /// Where clients connect, with the port the system chose; of a group, those of Redis Cluster.
     pub const fn address(&self) -> SocketAddr {
         self.address
