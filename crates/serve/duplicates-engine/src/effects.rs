@@ -151,6 +151,19 @@ impl Effects {
         self.running.values().any(|effect| effect.executor == server)
     }
 
+    /// Partitions where a command has been under way for so long.
+    pub(super) fn late(&self, now: Instant, after: Duration) -> Vec<usize> {
+        let is_late =
+            |it: &Effect| it.mark.is_some() && it.answer.is_none() && now.since(it.since) >= after;
+        self.running.iter().filter(|(_, it)| is_late(it)).map(|(&partition, _)| partition).collect()
+    }
+
+    /// Clients that wait for the command there, and not the one that it is of.
+    pub(super) fn take_others_waiting(&mut self, partition: usize) -> Vec<ClientId> {
+        let Some(effect) = self.running.get_mut(&partition) else { return Vec::new() };
+        effect.waiting.split_off(usize::from(effect.request.waiter.is_none()))
+    }
+
     /// Whether somebody waits for all partitions: nothing of this kind is begun.
     pub(super) const fn is_wanted_by_all(&self) -> bool {
         self.wants_all.is_some()
@@ -249,7 +262,7 @@ impl Inner {
     }
 
     /// The same of a command outside of `MULTI`. Reads that overtake writes do not see it.
-    fn busy_before(
+    pub(super) fn busy_before(
         &self,
         id: ClientId,
         command: &Command,
@@ -511,6 +524,9 @@ impl Inner {
         let strays = self.strays(partition, &key_names);
         let Some(effect) = self.take_effect(partition) else { return };
         let Effect { request, executor, answer, waiting, .. } = effect;
+        if request.home.is_none() && !self.monitors.is_empty() {
+            self.show_effects(&request.commands, &group.commands);
+        }
         let write = Write {
             commands: &group.commands,
             count: group.count,
@@ -686,6 +702,7 @@ impl Inner {
         if let Some(own) = self.effects.wants_all.as_ref().filter(|it| is_over(it)) {
             self.wants_all_no_more(own.client);
         }
+        self.release_behind_late();
         let over: Vec<usize> = self.effects.running.keys().copied().collect();
         for partition in over {
             let Some(effect) = self.effects.running.get(&partition) else { continue };

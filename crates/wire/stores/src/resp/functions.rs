@@ -96,6 +96,26 @@ pub fn listed(reply: &[u8]) -> Vec<u8> {
     libraries.concat()
 }
 
+/// The functions of `FUNCTION LIST` that write nothing (`no-writes`).
+pub fn without_writes(reply: &[u8]) -> Vec<&[u8]> {
+    let field = |map, wanted: &[u8]| {
+        let mut parts = elements(map);
+        while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+            if payload(name) == Some(wanted) {
+                return Some(value);
+            }
+        }
+        None
+    };
+    let of_library = |library| field(library, b"functions").map(elements);
+    let all = elements(reply).filter_map(of_library).flatten();
+    let reads = all.filter(|function| {
+        let flags = field(function, b"flags").map(elements);
+        flags.into_iter().flatten().any(|flag| payload(flag) == Some(b"no-writes"))
+    });
+    reads.filter_map(|function| field(function, b"name").and_then(payload)).collect()
+}
+
 /// How much an answer of one server to `SCRIPT KILL`, `FUNCTION KILL` or `FUNCTION STATS` says of
 /// all of them, which were asked: most is 0.
 pub fn rank(reply: &[u8]) -> u8 {
