@@ -14,12 +14,9 @@ const fn excuse(suite: &'static str, test: &'static str, reason: &'static str) -
 
 const TRIMMED: &str = "MAXLEN ~ is MAXLEN = here: how much is left depends on how a server lays \
     its stream out";
-const UNTOUCHED: &str = "FLUSHALL counts as a write of every key: EXEC aborts without need";
 const WATCHED: &str = "a write counts for WATCH also where it changes nothing";
 const SETTINGS: &str = "CONFIG SET takes what is safe and equal at all duplicates";
 const USERS: &str = "there is one user, default, with the password of the service";
-const READ_COUNT: &str = "duplicates learn of deliveries as replicas of Redis do, which are not \
-    told how many entries a group has read";
 const TRIES: &str = "a consumer that waits here is tried again and again at a duplicate, which \
     counts each";
 const EXPIRES: &str = "keys expire at their time at each duplicate, also while clients are paused";
@@ -36,9 +33,6 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(STREAM, "XTRIM with LIMIT *", TRIMMED),
     excuse(STREAM, "XTRIM with MAXLEN option basic test", TRIMMED),
     excuse(STREAM, "XTRIM with ~ is limited", TRIMMED),
-    excuse("unit/multi", "FLUSHALL does not touch non affected keys", UNTOUCHED),
-    excuse("unit/multi", "FLUSHDB does not touch non affected keys", UNTOUCHED),
-    excuse("unit/keyspace", "COPY basic usage for stream-cgroups", READ_COUNT),
     excuse(
         "unit/bitops",
         "SETBIT/BITFIELD only increase dirty when the value changed",
@@ -46,9 +40,7 @@ pub(super) const EXCUSES: &[Excuse] = &[
     ),
     excuse(INTROSPECTION, "CONFIG SET rollback on *", SETTINGS),
     excuse(INTROSPECTION, "CONFIG SET with multiple args", SETTINGS),
-    excuse(GROUPS, "Consumer group lag with XDELs", READ_COUNT),
     excuse(GROUPS, "XGROUP DESTROY should unblock XREADGROUP with -NOGROUP", TRIES),
-    excuse(GROUPS, "Consumer group read counter and lag sanity", READ_COUNT),
     excuse(SCRIPTING, "Script ACL check", USERS),
     excuse(SCRIPTING, "not enough good replicas", SETTINGS),
     excuse(SCRIPTING, "reject script do not cause a Lua stack leak", SETTINGS),

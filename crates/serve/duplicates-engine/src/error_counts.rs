@@ -55,10 +55,8 @@ impl ErrorCounts {
 
     /// `errorstat_ERR:count=3` of each.
     pub(super) fn lines(&self) -> String {
-        let line = |(word, count): (&Box<[u8]>, &u64)| {
-            format!("errorstat_{}:count={count}\r\n", String::from_utf8_lossy(word))
-        };
-        self.of.iter().map(line).collect()
+        let words = self.of.iter().map(|(word, count)| (String::from_utf8_lossy(word), count));
+        words.map(|(word, count)| format!("errorstat_{word}:count={count}\r\n")).collect()
     }
 }
 

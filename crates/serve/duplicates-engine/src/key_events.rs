@@ -151,7 +151,8 @@ impl Inner {
             let live = self.members.live(partition);
             let speaking = live.without(self.silent);
             let among = if speaking.is_empty() { live } else { speaking };
-            let least = among.iter().min_by_key(|&server| self.members.owed(server));
+            let of_effects = |server| !self.effects.is_followed(server);
+            let least = among.iter().min_by_key(|&it| (of_effects(it), self.members.owed(it)));
             let Some(server) = least else { continue };
             let source = Source {
                 server,
@@ -214,6 +215,12 @@ impl Inner {
     fn source(&mut self, server: usize, connection: u64) -> Option<&mut Source> {
         let source = self.key_events.sources.get_mut(&self.members.partition(server))?;
         ((source.server, source.connection) == (server, connection)).then_some(source)
+    }
+
+    /// Whether this one tells key events.
+    pub(super) fn tells_events(&self, server: usize) -> bool {
+        let source = self.key_events.sources.get(&self.members.partition(server));
+        source.is_some_and(|source| source.server == server && source.is_open)
     }
 
     /// What a source does from now on will come; `value` is its `notify-keyspace-events`.

@@ -19,6 +19,7 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
+//! | `read_counts.rs` | how many entries of a stream a consumer group has read |
 //! | `expiry.rs`, `late.rs` | keys expire at one place in the order of writes, for the late too |
 //! | `scripts.rs`, `functions.rs` | scripts by their names; libraries, the same everywhere |
 //! | `function_flags.rs` | which functions write nothing |
@@ -90,6 +91,7 @@ mod monitor;
 mod moving;
 mod pause;
 mod places;
+mod read_counts;
 mod read_order;
 mod reading;
 mod replay;

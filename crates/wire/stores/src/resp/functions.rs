@@ -7,7 +7,7 @@
 
 use super::commands::{Refusal, refusals};
 use super::encode;
-use super::reply::{elements, payload};
+use super::reply::{elements, field, payload};
 use super::request::Arguments;
 use crate::store::keys::FUNCTIONS;
 
@@ -98,15 +98,6 @@ pub fn listed(reply: &[u8]) -> Vec<u8> {
 
 /// The functions of `FUNCTION LIST` that write nothing (`no-writes`).
 pub fn without_writes(reply: &[u8]) -> Vec<&[u8]> {
-    let field = |map, wanted: &[u8]| {
-        let mut parts = elements(map);
-        while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
-            if payload(name) == Some(wanted) {
-                return Some(value);
-            }
-        }
-        None
-    };
     let of_library = |library| field(library, b"functions").map(elements);
     let all = elements(reply).filter_map(of_library).flatten();
     let reads = all.filter(|function| {
