@@ -258,7 +258,7 @@ impl Inner {
     /// Ends the connection of a client that does not read.
     fn cut_off(&mut self, id: ClientId, bytes: usize) {
         let service = &self.config.name;
-        tracing::warn!(service, bytes, "a client does not read what it subscribed to: cut off");
+        tracing::warn!(service, bytes, "a client does not read what it listens to: cut off");
         self.counts.subscribers_cut_off += 1;
         self.dismiss(id); // it was woken, and finds that it is gone
     }

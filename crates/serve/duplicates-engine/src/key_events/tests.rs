@@ -5,6 +5,8 @@ use evenkeel_ordered::{ConnectionKind, Dropped};
 use super::super::types::ClientId;
 use super::super::world::World;
 use super::*;
+use evenkeel_stores::resp::encode;
+use evenkeel_stores::resp::replication::Group;
 
 const ORDERED: ConnectionKind = ConnectionKind::Ordered;
 const NOW: i64 = 1_000_000;
@@ -73,6 +75,63 @@ fn another_takes_over_and_nobody_waits_for_who_does_not_answer() {
     world.engine.borrow().look_at_key_events();
     assert!(world.tell(waiting, &["PSUBSCRIBE", "*"]), "it has been too long");
     assert_eq!(open_sources(&world, b"KA"), [1 - source]);
+}
+
+/// What a duplicate does ahead of the log may be undone.
+#[test]
+fn what_a_script_did_is_told_once_it_is_logged_and_never_if_it_is_undone() {
+    for is_lost in [false, true] {
+        let mut world = World::start(3, |_| {});
+        let (id, source) = listener(&mut world, "*", b"KA");
+        let client = world.client();
+        assert!(world.tell(client, &["EVAL", "return redis.call('SET',KEYS[1],1)", "1", "k"]));
+        let wanted = world.engine.borrow().take_wanted_streams();
+        for (server, connection) in wanted {
+            world.engine.borrow().stream_opened(server, connection);
+        }
+        let asked = world.asked(source, ORDERED);
+        let mark = asked.iter().find_map(|it| it.strip_prefix("SET evenkeel:watermark "));
+        let mark = mark.expect("who tells events executes").as_bytes().to_vec();
+        says(&world, source, "__keyspace@0__:k", "set");
+        assert_eq!(world.heard(id), "");
+        if is_lost {
+            world.lose(source, Dropped::Lost);
+            world.engine.borrow().tell_key_events();
+            assert_eq!(world.heard(id), "", "another does it, and tells it");
+            continue;
+        }
+        for reply in ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "*2\r\n+OK\r\n+OK\r\n"] {
+            world.say(source, ORDERED, reply);
+        }
+        let mut commands = Vec::new();
+        encode::command(&mut commands, &[b"SET", b"k", b"1"]);
+        let group = Group { mark, commands, count: 1, ..Group::default() };
+        let mut inner = world.engine.borrow();
+        let connection = inner.servers[source].connection;
+        inner.effects_came(source, connection, group);
+        inner.tell_key_events(); // as at the end of a turn
+        drop(inner);
+        assert_eq!(world.heard(id), message("__keyspace@0__:k", "set"));
+    }
+}
+
+/// A partition that a shard moves to has its keys before it serves them.
+#[test]
+fn each_partition_has_a_source_that_tells_of_its_own_keys() {
+    let mut world = World::start(2, |config| {
+        let targets = config.partitions.remove(0);
+        config.partitions = targets.chunks(1).map(<[_]>::to_vec).collect();
+    });
+    let id = world.client();
+    assert!(!world.tell(id, &["PSUBSCRIBE", "*"]));
+    assert_eq!(open_sources(&world, b"KA"), [0, 1]);
+    assert!(world.tell(id, &["PSUBSCRIBE", "*"]));
+    world.heard(id);
+    let own = world.engine.borrow().partition_of(b"k");
+    says(&world, 1 - own, "__keyspace@0__:k", "restore");
+    assert_eq!(world.heard(id), "");
+    says(&world, own, "__keyspace@0__:k", "set");
+    assert_eq!(world.heard(id), message("__keyspace@0__:k", "set"));
 }
 
 #[test]
