@@ -36,7 +36,7 @@ impl Client {
             name: String::from_utf8_lossy(&self.name).into_owned(),
             age_s: now.since(about.since).as_secs(),
             idle_s: now.since(about.said_at).as_secs(),
-            kind: if self.is_listening() { Kind::PubSub } else { Kind::Normal },
+            kind: if self.listening.is_some() { Kind::PubSub } else { Kind::Normal },
             database: self.database,
             multi: queued.map_or(-1, |it| it.shapes.len() as i64),
             out_bytes: self.answer_bytes(),

@@ -53,6 +53,7 @@ mod control;
 mod follow;
 mod frontend;
 mod groups;
+mod key_events;
 mod member;
 mod members;
 pub mod metrics;

@@ -24,7 +24,7 @@ use super::mover;
 use super::nodes::{self, Doors};
 use super::rejected::ChangeRejected;
 use super::takeover::{self, Begun};
-use super::{aside, follow};
+use super::{aside, follow, key_events};
 use evenkeel_duplicates_engine::Engine;
 use evenkeel_duplicates_engine::state::{DuplicatesState, STANDS_BY};
 use evenkeel_leadership::cluster::ClusterView;
@@ -339,12 +339,13 @@ async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>, me
     }
 }
 
-/// What is done for the life of the service beside its clients: states, streams of effects, and
-/// questions past scripts.
+/// What is done for the life of the service beside its clients: states, streams of effects,
+/// questions past scripts, and key events.
 fn keep_up(engine: &Rc<Engine>, keeping: &mut JoinSet<()>) {
     keeping.spawn_local(keep_whole(Rc::clone(engine)));
     keeping.spawn_local(follow::keep(Rc::clone(engine)));
     keeping.spawn_local(aside::keep(Rc::clone(engine)));
+    keeping.spawn_local(key_events::keep(Rc::clone(engine)));
 }
 
 /// Writes a state into the log whenever it has grown much, or does not tell everything.
