@@ -389,9 +389,11 @@ fn under_load(
 }
 
 /// The process that leads most is killed: plain clients at the others notice nothing of it in other
-/// groups, and in its own what is in doubt, and nothing else.
+/// groups, and in its own what is in doubt, and nothing else. On a busy machine a lease of two
+/// seconds is lost now and then, which is not what is looked at here.
 pub(crate) fn a_process_is_killed() {
-    let Some(mut scene) = Scene::set("groups-plain-killed", GROUPS, 2) else { return };
+    let scene = Scene::with_lease("groups-plain-killed", GROUPS, 2, "4s");
+    let Some(mut scene) = scene else { return };
     // Until then groups are handed over under load.
     let spread = under_load(&mut scene, &[0, 1, 2], |scene, _| scene.wait_spread());
     let failed: Vec<&String> = spread.iter().flat_map(|it| &it.failed).collect();
@@ -421,7 +423,7 @@ pub(crate) fn a_process_is_killed() {
         let served = *record.done.iter().find(|at| **at > late).unwrap() - begun;
         println!("group {group}: it served after {served:?}; {:?}", record.troubles);
         assert!(record.failed.is_empty(), "{:?}", record.failed);
-        assert!(served < Duration::from_secs(6), "{served:?}");
+        assert!(served < Duration::from_secs(9), "{served:?}");
     }
 }
 
