@@ -20,7 +20,8 @@ use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::Policy;
 use evenkeel_ordered::{Consistency, MembersConfig};
 
-use access::{ClientAccess, Login, StoreLogin};
+pub use access::ClientAccess;
+use access::{Login, StoreLogin};
 use evenkeel_leadership::layout::MapPlace;
 use evenkeel_leadership::{EtcdSettings, Group};
 use evenkeel_manager::ManagerSettings;
@@ -425,6 +426,13 @@ impl DuplicatesConfig {
         is_somewhere.then(|| ServerAddress::from(SocketAddr::new(host, at.port())))
     }
 
+    /// The same with another port for clients of Redis Cluster.
+    #[must_use]
+    pub fn with_door(&self, port: u16) -> Self {
+        let beside = |at: SocketAddr| SocketAddr::new(at.ip(), port);
+        Self { cluster: self.cluster.map(beside), ..self.clone() }
+    }
+
     /// What each group is made of, as a service of its own: partitions, spares, shards and slots
     /// in runs, a name, a folder and a door. The name is in every duplicate, and has
     /// the number of groups: duplicates of a service that was dealt otherwise are refused.
@@ -442,6 +450,7 @@ impl DuplicatesConfig {
                 name: format!("{}.{number}of{of}", self.name),
                 cluster: self.cluster.map(beside),
                 group,
+                sentinel: self.sentinel.filter(|_| number == 0),
                 shards: (self.shards / of).max(partitions.len()),
                 partitions,
                 log_directory: directory.join("log"),

@@ -161,11 +161,10 @@ fn missing_for_groups(config: &DuplicatesConfig, store: Store) -> Option<String>
         }
         _ if store != Store::Redis => "store = \"redis\": other processes reach only servers",
         _ if !is_turns => "coordination in etcd and standby = true: each group has a lease",
-        None => "cluster too: only clients of Redis Cluster find the group of a key",
+        None => "cluster too: each group has a door there, also for the service's processes",
         Some(last) if last < of || last > usize::from(u16::MAX) => {
             "a port of cluster with a free one behind it for each further group, at most 65535"
         }
-        _ if config.sentinel.is_some() => "no sentinel: it tells of one leader, of all keys",
         _ => return None,
     };
     Some(missing.to_owned())

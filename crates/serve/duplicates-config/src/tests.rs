@@ -85,7 +85,6 @@ fn what_groups_need_is_said() {
         ("cluster", "groups = 2", "cluster too"),
         ("cluster", "groups = 2\ncluster = '127.0.0.1:0'", "a port of cluster"),
         ("cluster", "groups = 2\ncluster = '127.0.0.1:65535'", "at most 65535"),
-        ("", "groups = 2\nsentinel = '127.0.0.1:26379'", "no sentinel"),
         ("store", "groups = 2\nstore = 'memcached'", "store = \"redis\""),
     ] {
         let problems = read_instead(without, more).expect_err(more).to_string();

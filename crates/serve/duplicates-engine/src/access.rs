@@ -25,6 +25,9 @@ impl Inner {
     /// no longer held.
     #[must_use]
     pub fn submit(&mut self, id: ClientId, parsed: ParsedCommand<'_>) -> bool {
+        if self.heed_users(None) && self.client(id).is_none() {
+            return true; // its user was changed
+        }
         let Some(command) = commands::lookup(parsed.argument(0)) else {
             self.refuse_as(id, |out| commands::unknown(parsed.arguments(), out));
             return true;

@@ -169,6 +169,7 @@ use types::Owed;
 pub use types::{ClientId, ParsedCommand};
 use types::{Form, Late, Pop};
 use users::Permissions;
+pub use users::SharedUsers;
 use wait_command::Wait;
 use waiting::Waiting;
 
@@ -356,7 +357,7 @@ pub(crate) struct Call {
 impl Engine {
     /// One service with a log that was recovered and a layout that is in force.
     pub fn new(
-        (config, users): (DuplicatesConfig, Arc<Users>),
+        (config, known_users): (DuplicatesConfig, SharedUsers),
         connectors: Vec<Connector>,
         clock: Clock,
         (log, history): (Log, History),
@@ -372,8 +373,8 @@ impl Engine {
             silent: ServerSet::EMPTY,
             counts: Counts::new(servers),
             manager: None,
-            users,
-            permissions: Permissions::default(),
+            users: users::now(&known_users),
+            permissions: Permissions::of(known_users),
             config: Rc::new(config),
             connectors,
             clock,

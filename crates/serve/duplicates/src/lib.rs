@@ -34,6 +34,7 @@
 //! | `member`, `members`, `connection` | a duplicate: filled, sent to |
 //! | `aside` | duplicates are asked past a script that runs |
 //! | `nodes` | the processes of a service, and the doors of this one |
+//! | `router` | plain clients of a service of several groups |
 //! | `groups` | one of several groups of partitions, turn after turn |
 //! | `follow` | what a duplicate has done, by its replication stream |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
@@ -59,6 +60,7 @@ mod members;
 pub mod metrics;
 mod mover;
 mod nodes;
+mod router;
 mod service;
 mod takeover;
 mod turns;

@@ -13,6 +13,7 @@ mod full;
 mod groups;
 #[cfg(target_os = "linux")]
 mod groups_cost;
+mod groups_plain;
 mod handover;
 mod history;
 mod leadership;
@@ -126,6 +127,26 @@ fn groups_of_a_killed_process_are_led_elsewhere_and_no_other_is_harmed() {
 #[test]
 fn processes_that_lead_groups_are_replaced_and_no_command_fails() {
     groups::processes_are_replaced();
+}
+
+#[test]
+fn plain_clients_of_groups_are_served_at_any_process_as_at_one_redis() {
+    groups_plain::any_process_serves_all_keys();
+}
+
+#[test]
+fn a_killed_process_harms_plain_clients_of_other_groups_in_nothing() {
+    groups_plain::a_process_is_killed();
+}
+
+#[test]
+fn plain_clients_elsewhere_do_not_notice_that_processes_of_groups_are_replaced() {
+    groups_plain::processes_are_replaced();
+}
+
+#[test]
+fn sentinels_clients_of_groups_are_told_of_any_process() {
+    groups_plain::sentinel_tells_of_any();
 }
 
 #[test]

@@ -262,7 +262,7 @@ pub static COMMANDS: &[Command] = &[
     local("config", -2, Local::Config),
     local("discard", 1, Local::Discard),
     local("echo", 2, Local::Echo),
-    local("ek.relayed", 2, Local::Relayed),
+    local("ek.relayed", -2, Local::Relayed),
     local("ek.session", 2, Local::Session),
     local("ek.token", 1, Local::Token),
     local("exec", 1, Local::Exec).shaped(Shape::NullArray),
