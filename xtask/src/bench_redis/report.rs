@@ -236,10 +236,10 @@ mod tests {
         let mut report = Report::new(options, "ext4".to_owned());
         for (subject, slower) in [("direct", 1.0), ("evenkeel-1", 1.5), ("envoy", 3.0)] {
             report.describe(subject, format!("{subject} \"x\""));
-            for number in 0..LOADS.len() {
+            for (number, load) in LOADS.iter().enumerate() {
                 for round in 0..6 {
                     // The machine slows down round by round.
-                    let script = if LOADS[number].test == "eval" { 2.0 } else { 1.0 };
+                    let script = if load.test == "eval" { 2.0 } else { 1.0 };
                     let time = f64::from(10 + round) * slower * script;
                     let one = Measurement {
                         commands_per_s: 1e6 / time,
