@@ -34,6 +34,8 @@ pub struct Redis {
     directory: PathBuf,
     /// A library that sets its clock, and by how many ms it is ahead.
     clock: Option<(PathBuf, i64)>,
+    /// Further arguments, from its next start on.
+    pub arguments: Vec<String>,
     /// The server itself.
     pub program: Program,
 }
@@ -83,7 +85,8 @@ impl Redis {
     }
 
     fn begin(directory: PathBuf, clock: Option<(PathBuf, i64)>) -> Self {
-        let mut redis = Self { address: nobody(), directory, clock, program: Program::default() };
+        let (address, program, arguments) = (nobody(), Program::default(), Vec::new());
+        let mut redis = Self { address, directory, clock, arguments, program };
         redis.start();
         redis
     }
@@ -102,6 +105,7 @@ impl Redis {
                 .args(["--port", &self.address.port().to_string(), "--bind", "127.0.0.1"])
                 .args(["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""])
                 .args(["--enable-debug-command", "no"])
+                .args(&self.arguments)
                 .arg("--dir")
                 .arg(&self.directory)
                 .stdout(Stdio::null()),

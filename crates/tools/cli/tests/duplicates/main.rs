@@ -15,6 +15,7 @@ mod groups;
 mod groups_cost;
 mod handover;
 mod history;
+mod in_memory;
 mod leadership;
 mod mixed;
 mod moves;
@@ -244,6 +245,32 @@ fn while_the_map_is_stored_nothing_is_acknowledged_without_the_target() {
 #[test]
 fn a_partition_that_was_opened_in_an_earlier_reign_lacks_nothing() {
     moves::opened_in_an_earlier_term();
+}
+
+#[test]
+fn without_a_disk_nothing_is_lost_or_doubled_when_the_leader_is_killed_under_load() {
+    in_memory::leaders_are_killed(31);
+}
+
+#[test]
+fn without_a_disk_who_lags_gets_what_it_lacks_from_the_backlog_of_another() {
+    in_memory::who_lags_is_not_filled();
+}
+
+#[test]
+fn without_a_disk_who_was_restarted_meanwhile_or_lags_too_far_is_filled() {
+    in_memory::who_was_restarted_is_filled();
+    in_memory::who_lags_behind_the_backlog_is_filled();
+}
+
+#[test]
+fn without_a_disk_a_majority_is_waited_for() {
+    in_memory::a_majority_is_waited_for();
+}
+
+#[test]
+fn without_a_disk_settings_that_lose_writes_are_refused() {
+    in_memory::settings_are_checked();
 }
 
 #[test]
