@@ -15,7 +15,7 @@ use super::config::Connector;
 use super::connection;
 use evenkeel_duplicates_engine::{Bootstrap, Engine, Inner};
 use evenkeel_store_link::all_keys::AllKeys;
-use evenkeel_store_link::connect::{Link, connect, reach};
+use evenkeel_store_link::connect::{Link, Stream, connect, reach};
 use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS};
 use evenkeel_store_link::redis_check;
 use evenkeel_stores::resp::databases;
@@ -158,7 +158,7 @@ async fn attempt(
     // when it has ended is it known how far the server came.
     fencing::fence(&mut ordered, &us, &connector).await?;
     let mut looked = fencing::look(&mut ordered, &us.name).await?;
-    if let Some(mark) = looked.watermark.filter(|_| !*is_known) {
+    if let Some(mark) = looked.watermark.filter(|&mark| !*is_known && mark != NOBODYS) {
         *is_known = knows(engine, server, &connector, mark).await?;
         looked.watermark = if *is_known { Some(mark) } else { Some(NOBODYS) };
     }
@@ -189,6 +189,18 @@ async fn attempt(
         }
         inner.servers[server].open()
     };
+    let bringing = bring_up(Rc::clone(engine), server, connection, rejoin);
+    let noting = is_log.then(|| backlog::keep(Rc::clone(engine), server, connection));
+    attend((engine, server, connection), (ordered, free), bringing, noting).await
+}
+
+/// Drives the connections to a duplicate, and brings it up, until it is dropped.
+async fn attend(
+    (engine, server, connection): (&Rc<Engine>, usize, u64),
+    (ordered, free): (Box<dyn Stream>, Box<dyn Stream>),
+    bringing: impl Future<Output = Result<(), FencingError>> + 'static,
+    noting: Option<impl Future<Output = ()> + 'static>,
+) -> Result<(), FencingError> {
     let mut tasks: JoinSet<Result<Option<Dropped>, FencingError>> = JoinSet::new();
     for (kind, stream) in [(ConnectionKind::Ordered, ordered), (ConnectionKind::Free, free)] {
         let engine = Rc::clone(engine);
@@ -196,14 +208,12 @@ async fn attempt(
             Ok(connection::drive(engine, server, connection, kind, stream).await)
         });
     }
-    if is_log {
-        let keeping = backlog::keep(Rc::clone(engine), server, connection);
+    if let Some(noting) = noting {
         tasks.spawn_local(async move {
-            keeping.await;
+            noting.await;
             Ok(None)
         });
     }
-    let bringing = bring_up(Rc::clone(engine), server, connection, rejoin);
     tasks.spawn_local(async move { bringing.await.map(|()| None) });
     while let Some(ended) = tasks.join_next().await {
         let ended = ended.map_err(io::Error::other)?;

@@ -136,8 +136,8 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim_end().parse().ok()
 }
 
-/// What `evenkeel:epoch` says: `EPOCH NONCE SERVICE`, and in a second line places in the duplicate's
-/// stream ([`Landmarks`]), which whoever signs it next leaves there.
+/// What `evenkeel:epoch` says: `EPOCH NONCE SERVICE`, and in a second line places in the stream of
+/// the duplicate ([`Landmarks`]), which whoever signs it next leaves there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Stamp {
     /// 0 where there is none.

@@ -39,7 +39,10 @@ pub(super) struct Disk {
 /// Segments by the offsets of their first bytes in the whole log; they go when the last one goes
 /// who has them open.
 #[derive(Debug, Clone, Default)]
-pub(super) struct InMemory(Arc<Mutex<BTreeMap<u64, Arc<RwLock<Vec<u8>>>>>>);
+pub(super) struct InMemory(Arc<Mutex<BTreeMap<u64, Shared>>>);
+
+/// The bytes of a segment.
+type Shared = Arc<RwLock<Vec<u8>>>;
 
 /// Where a reader finds segments.
 #[derive(Debug, Clone)]
@@ -52,11 +55,11 @@ pub(super) enum Shelf {
 #[derive(Debug)]
 pub(super) enum OpenSegment {
     File(File),
-    Memory(Arc<RwLock<Vec<u8>>>),
+    Memory(Shared),
 }
 
 impl InMemory {
-    fn segments(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<RwLock<Vec<u8>>>>> {
+    fn segments(&self) -> MutexGuard<'_, BTreeMap<u64, Shared>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,7 +14,8 @@ use super::strong::{Shared, report, run};
 use super::world::{Front, World};
 
 const IN_MEMORY: &str = "consistency = \"strong\"\nreply_timeout = \"300ms\"\nlog = \"memory\"";
-const KEPT: [&str; 4] = ["--repl-backlog-ttl", "0", "--repl-backlog-size", "67108864"];
+/// What a Redis is started with so that it keeps its stream.
+pub(crate) const KEPT: [&str; 4] = ["--repl-backlog-ttl", "0", "--repl-backlog-size", "67108864"];
 /// What a front says that has taken over what duplicates tell of their streams.
 const TAKEN_OVER: &str = "the log is what duplicates have of it";
 const FILLED: &str = "a duplicate was filled";

@@ -9,6 +9,8 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 #[cfg(target_os = "linux")]
+mod deeds;
+#[cfg(target_os = "linux")]
 mod full;
 mod groups;
 #[cfg(target_os = "linux")]
@@ -303,16 +305,28 @@ fn strong_reads_are_linearizable_for_long() {
 #[test]
 #[cfg(target_os = "linux")]
 fn whatever_fails_no_write_is_lost_and_duplicates_are_equal() {
-    soak::runs(Duration::from_secs(5), 1);
+    let (lasts, in_memory) = (Duration::from_secs(5), false);
+    soak::runs(soak::Wanted { lasts, operations: 0, faults: 0, in_memory }, 1);
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-#[ignore = "minutes: EVENKEEL_SOAK_SECONDS, 600 by default"]
+#[ignore = "minutes: cargo xtask histories"]
 fn whatever_fails_for_long_no_write_is_lost_and_duplicates_are_equal() {
-    let seconds = std::env::var("EVENKEEL_SOAK_SECONDS").ok();
-    let seconds = seconds.map_or(600, |it| it.parse().expect("a number of seconds"));
-    soak::runs(Duration::from_secs(seconds), 2);
+    let number = |name: &str, default: u64| {
+        let said = std::env::var(format!("EVENKEEL_HISTORIES_{name}")).ok();
+        said.map_or(default, |it| it.parse().expect("a number"))
+    };
+    let wanted = soak::Wanted {
+        lasts: Duration::from_secs(number("SECONDS", 0)),
+        operations: number("OPERATIONS", 0),
+        faults: usize::try_from(number("FAULTS", 500)).expect("a number"),
+        in_memory: number("IN_MEMORY", 0) > 0,
+    };
+    let first = number("SEED", 2);
+    for seed in first..first + number("SEEDS", 1) {
+        soak::runs(wanted, seed);
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(1_500);
 /// What clients share.
 pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
-    asked: AtomicU64,
+    pub(crate) asked: AtomicU64,
     values: AtomicU64,
     pub(crate) begun: Instant,
 }
