@@ -7,7 +7,7 @@
 //! | queues | what was pushed is popped once or left; a pop of unknown outcome may have one |
 //! | `WATCH` | each transaction that was carried out counts one: none overwrote another |
 //! | groups | no entry is delivered to two consumers, and none is lost |
-//! | channels | messages of one publisher come in order, each once at most |
+//! | channels | a message comes once at most, and behind none that was published after its answer |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -45,8 +45,10 @@ pub(crate) struct Deeds {
     /// Readings of a group that may have had some.
     unknown_readings: usize,
     pub(crate) aborted: u64,
-    pub(crate) messages: u64,
-    disorder: Vec<String>,
+    /// Of the one publisher, as they came.
+    heard: Vec<u64>,
+    /// Those that were answered before the next was published.
+    published: BTreeSet<u64>,
 }
 
 /// Which of the things a client does.
@@ -94,7 +96,7 @@ pub(crate) fn run(
 ) -> Deeds {
     let (place, deeds) = (number, Deeds::default());
     let mut doer = Doer { addresses, place, client: None, operations, deeds };
-    let (mut random, mut serial, mut heard) = (Random(seed + number as u64), 0, 0);
+    let (mut random, mut serial) = (Random(seed + number as u64), 0);
     while !stop.load(Ordering::Relaxed) {
         serial += 1;
         let name = format!("{number}.{serial}");
@@ -105,8 +107,8 @@ pub(crate) fn run(
             Role::Watch => doer.watch(&name),
             Role::Add => doer.add(&name),
             Role::Consume => doer.consume(&format!("c{number}")),
-            Role::Publish => drop(doer.ask(&["PUBLISH", "channel", &serial.to_string()])),
-            Role::Listen => doer.listen(&mut heard, stop),
+            Role::Publish => doer.publish(serial),
+            Role::Listen => doer.listen(stop),
         }
         std::thread::sleep(PAUSE);
     }
@@ -247,8 +249,15 @@ impl Doer<'_> {
         }
     }
 
+    fn publish(&mut self, serial: u64) {
+        let outcome = self.ask(&["PUBLISH", "channel", &serial.to_string()]);
+        if Self::known(&outcome) == Some(Known::Done) {
+            self.deeds.published.insert(serial);
+        }
+    }
+
     /// Listens until the connection ends or it is told to stop.
-    fn listen(&mut self, heard: &mut u64, stop: &AtomicBool) {
+    fn listen(&mut self, stop: &AtomicBool) {
         if !matches!(self.ask(&["SUBSCRIBE", "channel"]), Outcome::Done(Reply::Array(_))) {
             return self.give_up();
         }
@@ -260,10 +269,7 @@ impl Doer<'_> {
             else {
                 continue;
             };
-            if number <= *heard {
-                self.deeds.disorder.push(format!("message {number} came behind {heard}"));
-            }
-            (*heard, self.deeds.messages) = (number, self.deeds.messages + 1);
+            self.deeds.heard.push(number);
         }
         self.give_up();
     }
@@ -297,8 +303,8 @@ impl Deeds {
         self.delivered.extend(other.delivered);
         self.unknown_readings += other.unknown_readings;
         self.aborted += other.aborted;
-        self.messages += other.messages;
-        self.disorder.extend(other.disorder);
+        self.heard.extend(other.heard);
+        self.published.extend(other.published);
     }
 
     /// How much of each was done, for people.
@@ -313,13 +319,13 @@ impl Deeds {
             self.aborted,
             self.added.len(),
             self.delivered.len(),
-            self.messages
+            self.heard.len()
         )
     }
 
     /// What the final state contradicts.
     pub(crate) fn violations(&self, state: &State) -> Vec<String> {
-        let mut found = self.disorder.clone();
+        let mut found = Vec::new();
         for (what, calls, prefix) in
             [("script", &self.scripts, "{w}"), ("WATCH", &self.watched, "{x}")]
         {
@@ -334,7 +340,21 @@ impl Deeds {
         }
         self.check_queue(&items(state, "{q}queue"), &mut found);
         self.check_group(state, &mut found);
+        self.check_messages(&mut found);
         found
+    }
+
+    fn check_messages(&self, found: &mut Vec<String>) {
+        let (mut seen, mut last) = (BTreeSet::new(), 0);
+        for &message in &self.heard {
+            if !seen.insert(message) {
+                found.push(format!("message {message} came twice"));
+            }
+            if message < last && self.published.contains(&message) {
+                found.push(format!("message {message} was answered and came behind {last}"));
+            }
+            last = last.max(message);
+        }
     }
 
     fn check_queue(&self, left: &[String], found: &mut Vec<String>) {
@@ -430,6 +450,9 @@ mod tests {
             popped: vec!["1".to_owned()],
             added: known(&["e", "f"]),
             delivered: vec!["e".to_owned()],
+            // Nobody knew of the third when the fifth was published.
+            heard: vec![1, 2, 5, 4],
+            published: BTreeSet::from([1, 2, 5]),
             ..Deeds::default()
         };
         let none = Reply::Integer(-1);
@@ -449,7 +472,7 @@ mod tests {
     fn what_is_right_is_accepted_and_each_wrong_is_found() {
         let (deeds, state) = good();
         assert_eq!(deeds.violations(&state), Vec::<String>::new());
-        let spoilt: [(&str, fn(&mut Deeds, &mut State)); 10] = [
+        let spoilt: [(&str, fn(&mut Deeds, &mut State)); 11] = [
             ("script: b was acknowledged", |_, it| drop(set(it, "{w}set", array(&["a"])))),
             ("script: c was refused", |_, it| drop(set(it, "{w}set", array(&["a", "b", "c"])))),
             ("script: 3 counted", |_, it| drop(set(it, "{w}count", Reply::bulk("3")))),
@@ -459,7 +482,11 @@ mod tests {
             ("queue: nobody pushed 9", |it, _| it.popped.push("9".to_owned())),
             ("group: e was delivered twice", |it, _| it.delivered.push("e".to_owned())),
             ("group: e was acknowledged", |_, it| drop(it.remove("{g}stream"))),
-            ("behind", |it, _| it.disorder.push("message 1 came behind 2".to_owned())),
+            ("message 5 came twice", |it, _| it.heard.push(5)),
+            ("message 3 was answered and came behind 5", |it, _| {
+                it.heard.push(3);
+                it.published.insert(3);
+            }),
         ];
         for (expected, spoil) in spoilt {
             let (mut deeds, mut state) = good();
