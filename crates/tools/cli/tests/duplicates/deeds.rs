@@ -18,6 +18,7 @@ use evenkeel_testkit::redis::{Client, Reply, State};
 
 use super::outcome::Outcome;
 use super::random::Random;
+use super::strong::Shared;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 const SCRIPT: &str = "redis.call('INCR', KEYS[1]) return redis.call('SADD', KEYS[2], ARGV[1])";
@@ -92,15 +93,21 @@ struct Doer<'a> {
 pub(crate) fn run(
     number: usize,
     (addresses, seed): (&[SocketAddr], u64),
-    (stop, operations): (&AtomicBool, &AtomicU64),
+    (shared, operations): (&Shared, &AtomicU64),
 ) -> Deeds {
     let (place, deeds) = (number, Deeds::default());
     let mut doer = Doer { addresses, place, client: None, operations, deeds };
     let (mut random, mut serial) = (Random(seed + number as u64), 0);
-    while !stop.load(Ordering::Relaxed) {
+    while !shared.stop.load(Ordering::Relaxed) {
+        let role = ROLES[number];
+        // Who listens asks nothing.
+        let asking = if matches!(role, Role::Listen) { None } else { shared.ask() };
+        if asking.is_none() && !matches!(role, Role::Listen) {
+            continue;
+        }
         serial += 1;
         let name = format!("{number}.{serial}");
-        match ROLES[number] {
+        match role {
             Role::Script => doer.script(&name),
             Role::Push => doer.push(&name),
             Role::Pop => doer.pop(random.below(2) == 0),
@@ -108,8 +115,9 @@ pub(crate) fn run(
             Role::Add => doer.add(&name),
             Role::Consume => doer.consume(&format!("c{number}")),
             Role::Publish => doer.publish(serial),
-            Role::Listen => doer.listen(stop),
+            Role::Listen => doer.listen(&shared.stop),
         }
+        drop(asking);
         std::thread::sleep(PAUSE);
     }
     doer.deeds

@@ -205,7 +205,12 @@ impl Scene {
 
     /// One more failure. Every other one is waited for until writes are acknowledged again, so that
     /// it is known which outage is whose.
-    fn fail(&mut self, which: usize, outage: &Mutex<Outage>, random: &mut Random) {
+    fn fail(
+        &mut self,
+        which: usize,
+        (outage, shared): (&Mutex<Outage>, &Shared),
+        random: &mut Random,
+    ) {
         let before = outage.lock().unwrap().last;
         let one = random.below(3);
         let lasts = Duration::from_millis(30 + random.below(500) as u64);
@@ -232,7 +237,16 @@ impl Scene {
         match which {
             0 => {
                 self.calm(); // with another one emptied before, a majority would be lost
+                // A strong read asks one duplicate, and it takes a while until it is known that
+                // somebody has emptied that: nobody reads meanwhile.
+                shared.hold(true);
                 self.ask_directly(one, &["FLUSHALL"]);
+                until("it is filled again", || {
+                    self.supervise();
+                    matches!(self.ask_directly(one, &["EXISTS", "{t}set"]), Some(Reply::Integer(1)))
+                });
+                self.calm();
+                shared.hold(false);
             }
             1 => self.fill_disk(),
             2 => [&sorting[..], &["DEL", "{t}sorted"]].iter().for_each(|it| self.ask_leader(it)),
@@ -430,7 +444,7 @@ pub(crate) fn runs(wanted: Wanted, seed: u64) {
     let batch = if wanted.operations > 0 { 30 } else { 10 };
     let leader = std::thread::scope(|scope| {
         let (shared, left, outage, addresses) = (&shared, &left, &outage, &addresses);
-        let (stop, operations) = (&shared.stop, &operations);
+        let operations = &operations;
         let writers: Vec<_> = (0..WRITERS)
             .map(|id| {
                 let seed = seed * 10 + id as u64;
@@ -441,7 +455,7 @@ pub(crate) fn runs(wanted: Wanted, seed: u64) {
             .map(|n| scope.spawn(move || run(shared, addresses, seed * 100 + n)))
             .collect();
         let doers: Vec<_> = (0..deeds::CLIENTS)
-            .map(|n| scope.spawn(move || deeds::run(n, (addresses, seed), (stop, operations))))
+            .map(|n| scope.spawn(move || deeds::run(n, (addresses, seed), (shared, operations))))
             .collect();
         for address in addresses {
             scope.spawn(move || probe(shared, outage, *address));
@@ -462,13 +476,14 @@ pub(crate) fn runs(wanted: Wanted, seed: u64) {
                     if is_enough(&scene) {
                         break;
                     }
-                    scene.fail(random.below(KIND_LAST + 1), outage, &mut random);
+                    scene.fail(random.below(KIND_LAST + 1), (outage, shared), &mut random);
                     continue;
                 };
-                scene.fail(which, outage, &mut random);
+                scene.fail(which, (outage, shared), &mut random);
             }
             scene.calm()
         }));
+        shared.hold(false);
         shared.stop.store(true, Ordering::Relaxed);
         left.store(0, Ordering::Relaxed);
         let leader = told.unwrap_or_else(|failed| resume_unwind(failed));
@@ -513,6 +528,7 @@ pub(crate) fn runs(wanted: Wanted, seed: u64) {
         println!("no write for {lasted:?} from {since:?} on: {:?}", near.collect::<Vec<_>>());
     }
     println!("quarantined: {}", journals.matches(QUARANTINED).count());
+    println!("violations: {:#?}", &violations[..violations.len().min(10)]);
     report(&accesses, &format!("everything at once, seed {seed}"));
     assert!(violations.is_empty(), "{:#?}", &violations[..violations.len().min(10)]);
     // A long run shares its machine: there it is told.
