@@ -378,6 +378,8 @@ impl Inner {
             self.calls[call].copies.answer(server);
             self.members.sent(self.now, server, Some(sequence));
             self.members.answered(self.now, server, Some(sequence));
+            // Its stream tells what it has done; the number of that must come next.
+            self.mark(server);
         }
         self.send_write(rest, call, position, write);
         if let Some(client) = self.client(id) {

@@ -46,7 +46,7 @@ use super::watch::Watching;
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
 use evenkeel_stores::resp::replication::Group;
 use evenkeel_stores::resp::{databases, encode};
-use evenkeel_stores::store::keys::WATERMARK;
+use evenkeel_stores::store::keys::{AHEAD, WATERMARK};
 
 /// How often a command is begun, when who does it is lost each time.
 const ATTEMPTS_MAX: u32 = 3;
@@ -60,8 +60,6 @@ const EFFECTS_MAX: Duration = Duration::from_secs(5);
 const TAKE_MAX: Duration = Duration::from_secs(1);
 /// Bytes that one command may change.
 pub const EFFECTS_BYTES_MAX: usize = 64 << 20;
-/// How the watermark of an attempt begins. It is no number: whoever has it is filled anew.
-pub const AHEAD: &[u8] = b"ahead ";
 
 /// What is done by one duplicate at the moment.
 #[derive(Debug, Default)]

@@ -48,6 +48,7 @@
 pub mod admin;
 
 mod aside;
+mod backlog;
 pub mod client;
 mod connection;
 mod control;

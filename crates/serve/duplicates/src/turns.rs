@@ -35,7 +35,7 @@ use evenkeel_leadership::{
 use evenkeel_runtime::accept::{AcceptConfig, StopSignal, first};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
-use evenkeel_wal::{Log, Recovered};
+use evenkeel_wal::{Log, LogPlace, Recovered};
 
 /// How often silence and watermarks are looked at.
 const KEEP_EVERY: Duration = Duration::from_millis(100);
@@ -347,7 +347,10 @@ async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>, me
 /// What is done for the life of the service beside its clients: states, streams of effects,
 /// questions past scripts, and key events.
 fn keep_up(engine: &Rc<Engine>, keeping: &mut JoinSet<()>) {
-    keeping.spawn_local(keep_whole(Rc::clone(engine)));
+    // What is in memory is for those that lag; it need not tell everything.
+    if engine.look().config.log.place == LogPlace::Disk {
+        keeping.spawn_local(keep_whole(Rc::clone(engine)));
+    }
     keeping.spawn_local(follow::keep(Rc::clone(engine)));
     keeping.spawn_local(aside::keep(Rc::clone(engine)));
     keeping.spawn_local(key_events::keep(Rc::clone(engine)));
