@@ -1,6 +1,6 @@
-//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`,
-//! `pgo`, `compare`, `drivers`, `histories`, `redis-apps`, `redis-clients`, `redis-suites` and
-//! `bench`.
+//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`, `pgo`,
+//! `compare`, `replay-bars`, `drivers`, `histories`, `redis-apps`, `redis-clients`, `redis-suites`
+//! and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
@@ -53,6 +53,9 @@ usage: cargo xtask COMMAND
                         pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
   predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is
                         wrong by more than a tenth; --help: options
+  replay-bars --simulated [OPTIONS]
+                        how often a rebuilt world foretells the tail under other policies, in
+                        eight worlds whose truth is known; --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
@@ -131,6 +134,10 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["schema"] => schema::write(),
         ["compare", options @ ..] => compare::run(options),
         ["predict", options @ ..] => predict::run(options),
+        ["replay-bars", options @ ..] => {
+            let bars = ["run", "--release", "-p", "evenkeel-replay", "--example", "bars", "--"];
+            workspace::run_cargo(&[&bars[..], options].concat(), &[])
+        }
         ["drivers", suites @ ..] => drivers::run_suites(suites),
         ["histories", options @ ..] => histories::run(options),
         ["redis-clients"] => redis_clients::run(),
