@@ -14,7 +14,7 @@ use evenkeel_core::Instant;
 use evenkeel_core::units::Probability;
 use evenkeel_geo::ALL_PPM;
 use evenkeel_geo::demand::{DemandMeter, Lately};
-use evenkeel_geo::epoch::{Path, Report, SiteEntry, SiteId, SiteLiveness, Snapshot, Step};
+use evenkeel_geo::epoch::{Path, Report, SiteEntry, SiteId, SiteLiveness, SiteSet, Snapshot, Step};
 use evenkeel_geo::planner::{Plan, Planner};
 use evenkeel_geo::split::{Enforced, Flow, PlanRow, Predicted, SplitConfig, SplitWindow, enforced};
 use tokio::sync::watch;
@@ -27,7 +27,7 @@ use super::interference::Interference;
 use super::message::PlanPart;
 use super::state::{
     AlarmState, CountsState, DestinationState, EnforcedState, FollowerState, PairState, PathState,
-    PlanState, RedirectState, SiteState, ms, words,
+    PlanState, PricedState, RedirectState, SiteState, ms, words,
 };
 use evenkeel_geo::traffic::{Directive, Ended};
 use evenkeel_runtime::clock::thread_cpu;
@@ -56,6 +56,8 @@ pub(super) struct Driver {
     plans: u64,
     plans_cpu: Duration,
     last: Option<Planned>,
+    /// Where requests are hedged by the plans so far.
+    hedges: SiteSet,
     /// Workers of this process.
     workers: usize,
     /// The rows of the last plans, the newest last.
@@ -80,6 +82,7 @@ impl Driver {
         state: watch::Sender<Arc<RedirectState>>,
     ) -> Self {
         let me = hub.config.site;
+        let sites = hub.peers.len();
         let interference = Interference::new(&planner.curves(me).versions);
         let mut driver = Self {
             hub,
@@ -95,6 +98,7 @@ impl Driver {
             plans: 0,
             plans_cpu: Duration::ZERO,
             last: None,
+            hedges: SiteSet::first(sites),
             workers: 0,
             rows: VecDeque::new(),
             enforced: None,
@@ -185,6 +189,7 @@ impl Driver {
         let good_until = sync.good_until(now, unix_ns(), epoch);
         sync.answered(epoch, plan.hashes());
         drop(sync);
+        self.hedges = hedges(self.hedges, &plan);
         let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
         self.direct(&row, good_until, spare);
         self.plans += 1;
@@ -219,13 +224,16 @@ impl Driver {
             spare_per_1000_s: spare_per_1000_s.clone(),
             good_until,
             settings: self.hub.fingerprint,
+            hedges: self.hedges,
             parts,
         };
         let mut followers = self.hub.followers.borrow_mut();
         let parts = followers.divide(&self.lately.arrived, self.workers, &reported);
         drop(followers);
         let row = row.clone();
-        self.home.direct(Directive { row: row.clone(), parts, good_until, spare_per_1000_s });
+        let hedges = self.hedges;
+        let directed = Directive { row: row.clone(), parts, good_until, spare_per_1000_s, hedges };
+        self.home.direct(directed);
         self.rows.push_back(row);
         if self.rows.len() > ROWS_KEPT {
             self.rows.pop_front();
@@ -390,6 +398,7 @@ impl Driver {
             members: last.plan.members.iter().map(|site| names[site.index()].clone()).collect(),
             flows: last.flows.iter().map(|flow| flow.sentence(names)).collect(),
             pairs: self.pairs(&last.plan),
+            priced: PricedState::of(&last.plan, self.planner.prices(), (names, self.hedges)),
             answer: last.plan.answer.status.name().to_owned(),
             wants_capacity: last.plan.wants_capacity(),
             inputs: format!("{:016x}", hashes.inputs),
@@ -463,6 +472,13 @@ fn spare(
         row.map_or(0, |row| row.report.capacity_per_1000_s.min(most).saturating_sub(load))
     };
     sites.map(of).collect()
+}
+
+/// Where requests are hedged from a plan on that is by price; as before with other plans.
+fn hedges(before: SiteSet, plan: &Plan) -> SiteSet {
+    let Some(planned) = &plan.priced else { return before };
+    let sites = planned.hedging.iter().enumerate().map(|(site, it)| (SiteId::new(site), it));
+    sites.filter(|(site, it)| it.follow(before.contains(*site))).map(|(site, _)| site).collect()
 }
 
 /// Keeps the newest alarms. One that is raised again and again is kept once: a state that lasts

@@ -276,6 +276,37 @@ fn hedges_are_for_loads_with_room() {
     assert!(!Joint::new(&problem, Some(&other), &[RIGID], &dear).unwrap().state(0, 60).is_hedged);
 }
 
+/// F10: around a break-even the demand of every plan is another one, and hedges would begin and end
+/// with it.
+#[test]
+fn hedges_stay_as_they_are_near_their_break_even() {
+    let flips = |has_memory: bool| {
+        let mut rng = evenkeel_core::Rng::stream(1, "demand near a break-even");
+        let (mut is_on, mut flips) = (true, 0);
+        for _ in 0..200 {
+            // 0.7 is where copies begin to cost more than they save.
+            let problem = steep_problem(&[8.0f64.mul_add(rng.normal(), 700.0) as u32], 1_000, 0);
+            let curve = (0..2_700).map(|load| match problem.violation_ppm(0, 0, load) {
+                late if load < 700 => late / 2,
+                late => (late * 2).min(ALL_PPM),
+            });
+            let hedged = Hedged { curves: vec![vec![curve.collect()]], extra_ppm: 60_000 };
+            let prices = Prices { node_second: 0, ..Prices::default() };
+            let joint = Joint::new(&problem, Some(&hedged), &[RIGID], &prices).unwrap();
+            let planned = plan(&joint);
+            let next = match has_memory {
+                true => planned.hedging[0].follow(is_on),
+                false => planned.states[0].is_hedged,
+            };
+            flips += u32::from(next != is_on);
+            is_on = next;
+        }
+        flips
+    };
+    assert!(flips(false) > 50, "{} times without", flips(false));
+    assert!(flips(true) <= 2, "{} times with", flips(true));
+}
+
 #[test]
 fn a_plan_has_one_hash_and_another_plan_another() {
     let at = |demand| plan(&joint(&steep_problem(&[demand, 50], 100, 0), None, &Prices::default()));

@@ -3,7 +3,7 @@
 use evenkeel_core::Duration;
 use evenkeel_core::time::nanos;
 use evenkeel_geo::joint::Service;
-use evenkeel_geo::planner::{JointPlanner, Planner};
+use evenkeel_geo::planner::{Planner, Pricing};
 
 use super::profile;
 use crate::scenario::{Geography, Scenario, Spelling};
@@ -14,7 +14,7 @@ pub(crate) fn planner(
     geography: &Geography,
     spelling: Spelling<'_>,
     planner: Planner,
-) -> JointPlanner {
+) -> Planner {
     let extra_ppm = (scenario.run.hedge.budget_share * 1e6).round() as u32;
     let hedged = spelling
         .is_hedged
@@ -29,5 +29,6 @@ pub(crate) fn planner(
     };
     let services = vec![service; geography.sites.len()];
     let prices = geography.prices.map(|prices| prices.of_plans()).unwrap_or_default();
-    JointPlanner::new(planner, hedged, services, prices).expect("simulated profiles are sound")
+    let pricing = Pricing { hedged, services, prices };
+    planner.with_prices(pricing).expect("simulated profiles are sound")
 }

@@ -74,8 +74,7 @@ impl World<'_> {
     /// A request to this group, which may be hedged unless the plan says otherwise.
     fn request(&self, group: usize) -> Request {
         let may_hedge = self.sites.as_ref().is_none_or(|sites| sites.may_hedge(group));
-        let replay = if may_hedge { Replay::Always } else { Replay::AfterFailure };
-        Request::new(GroupId::new(group), replay)
+        Request { may_hedge, ..Request::new(GroupId::new(group), Replay::Always) }
     }
 
     /// The slot of a call, if it is still open.
