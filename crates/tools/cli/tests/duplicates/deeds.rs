@@ -476,11 +476,13 @@ mod tests {
         (deeds, state.collect())
     }
 
+    type Spoil = fn(&mut Deeds, &mut State);
+
     #[test]
     fn what_is_right_is_accepted_and_each_wrong_is_found() {
         let (deeds, state) = good();
         assert_eq!(deeds.violations(&state), Vec::<String>::new());
-        let spoilt: [(&str, fn(&mut Deeds, &mut State)); 11] = [
+        let spoilt: [(&str, Spoil); 11] = [
             ("script: b was acknowledged", |_, it| drop(set(it, "{w}set", array(&["a"])))),
             ("script: c was refused", |_, it| drop(set(it, "{w}set", array(&["a", "b", "c"])))),
             ("script: 3 counted", |_, it| drop(set(it, "{w}count", Reply::bulk("3")))),

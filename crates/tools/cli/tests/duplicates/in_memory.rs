@@ -135,9 +135,9 @@ pub(crate) fn leaders_are_killed(seed: u64) {
             scene.world.redises[one].program.signal("-CONT");
             next.wait_live(3);
             if is_other {
-                scene.other.start()
+                scene.other.start();
             } else {
-                scene.world.front.start()
+                scene.world.front.start();
             }
             is_other = !is_other;
         }
