@@ -4,7 +4,7 @@
 //! (`evenkeel-core`, `dimmer/tests.rs`), F6 and F7 of hedges (`redundancy/load.rs` there), F10 of
 //! plans by price (`joint/tests.rs`).
 
-use super::super::super::joint::{Prices, Service};
+use super::super::super::joint::Service;
 use super::*;
 
 const CALM: Service = Service { full_us: 1_000, lean_us: 100 };
