@@ -13,6 +13,7 @@ use evenkeel_testkit::story::nobody;
 use evenkeel_testkit::wait::block_until as until;
 
 use super::groups::{FRONTS, GROUPS, KEYS, Scene, Stops};
+use super::world::Front;
 
 fn ok() -> Reply {
     Reply::Simple("OK".to_owned())
@@ -42,7 +43,7 @@ fn piped(client: &mut Client, commands: &[&[&str]]) -> Vec<Reply> {
 pub(crate) fn any_process_serves_all_keys() {
     let Some(scene) = Scene::set("groups-plain", GROUPS, 1) else { return };
     scene.wait_spread();
-    let clients = || scene.fronts.iter().map(|front| front.client()).collect::<Vec<_>>();
+    let clients = || scene.fronts.iter().map(Front::client).collect::<Vec<_>>();
     for client in &mut clients() {
         one_after_the_other(client);
         transactions(client);
@@ -223,7 +224,7 @@ fn message(channel: &str, text: &str) -> Reply {
 
 /// Whoever publishes at whichever process, whoever listens hears it once, and in its order.
 fn channels(scene: &Scene, clients: &mut [Client]) {
-    let mut listeners: Vec<Client> = scene.fronts.iter().map(|front| front.client()).collect();
+    let mut listeners: Vec<Client> = scene.fronts.iter().map(Front::client).collect();
     for listener in &mut listeners {
         listener.tell(&["SUBSCRIBE", "news", KEYS[1]]);
         for (channel, count) in [("news", 1), (KEYS[1], 2)] {
