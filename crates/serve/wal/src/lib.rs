@@ -18,7 +18,7 @@
 //! that is old, and then counts as none ([`Log::state`]).
 //!
 //! **In memory** ([`LogPlace::Memory`]) it is a ring that is empty at every start; the rest is the
-//! same ([`medium`]).
+//! same (`medium.rs`).
 //!
 //! One thread writes; readers may be anywhere and see what is committed.
 
