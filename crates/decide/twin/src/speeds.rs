@@ -2,6 +2,8 @@
 //! the replica's mean by how much of their scatter is noise. The width of the windows is the one
 //! that foretells each service time best from the others.
 
+/// Windows of all replicas at most: some 100 MB.
+const WINDOWS_MAX: u64 = 4 << 20;
 /// Widths that are tried, ns; one window of the whole day too.
 const WIDTHS_NS: [u64; 10] = [
     100_000_000,
@@ -33,7 +35,10 @@ pub struct Speeds {
 impl Speeds {
     /// Speeds that explain these services of each replica.
     pub fn new(replicas: &[Vec<Service>]) -> Self {
-        let mut tried = WIDTHS_NS.iter().map(|width_ns| (error(replicas, *width_ns), *width_ns));
+        let ends = replicas.iter().flat_map(|it| it.iter().map(|(at_ns, _)| *at_ns).max());
+        let length_ns: u64 = ends.fold(0, u64::saturating_add);
+        let widths = WIDTHS_NS.iter().filter(|width_ns| length_ns / **width_ns <= WINDOWS_MAX);
+        let mut tried = widths.map(|width_ns| (error(replicas, *width_ns), *width_ns));
         let first = (f64::INFINITY, u64::MAX);
         let best = tried.by_ref().fold(first, |best, one| if one.0 < best.0 { one } else { best });
         let fits = replicas.iter().map(|services| Fit::new(services, best.1)).collect::<Vec<_>>();

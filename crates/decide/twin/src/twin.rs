@@ -104,8 +104,10 @@ impl Twin {
         if answers < ANSWERS_MIN {
             return Err(RebuildError::TooShort(answers));
         }
-        let longest_ns = day.sent_ns().zip(&day.rows);
-        let longest_ns = longest_ns.map(|(sent_ns, row)| sent_ns.saturating_add(row.latency_ns));
+        let longest_ns = day.sent_ns().zip(&day.rows).map(|(sent_ns, row)| {
+            let served = row.served.map_or(0, |it| it.wait_ns.saturating_add(it.service_ns));
+            sent_ns.saturating_add(row.latency_ns.max(served))
+        });
         let length_s = longest_ns.max().unwrap_or(0) / 1_000_000_000;
         if length_s > DAY_MAX_S {
             return Err(RebuildError::TooLong(length_s));

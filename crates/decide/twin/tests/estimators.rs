@@ -300,21 +300,36 @@ fn days_that_are_none_are_refused() {
 fn nonsense_in_rows_is_no_panic() {
     let mut rng = Rng::seeded(3);
     let (made, _) = Made { requests: 3_000, pairs: 0.1, ..Made::world() }.play(1);
-    for _ in 0..20 {
+    let mut rebuilt = 0;
+    for round in 0..20 {
         let mut day = made.clone();
+        // Times of up to an hour, which is no length of a day, and every second time of any length.
+        let shift = if round % 2 == 0 { 22 } else { 0 };
         for row in &mut day.rows {
             match rng.below(40) {
-                0 => row.latency_ns = rng.bits() >> rng.below(64),
+                0 => row.latency_ns = rng.bits() >> shift >> rng.below(64 - shift),
                 1 => row.served = None,
                 2 => row.end = End::Failed,
                 3 => row.request = rng.bits() % 3_000,
                 4 => row.replica = (rng.bits() % 40) as u16,
                 5 => row.after_ns = rng.bits(),
-                6 => row.served = row.served.map(|it| Served { wait_ns: rng.bits(), ..it }),
+                6 => {
+                    let wait_ns = rng.bits() >> shift >> rng.below(64 - shift);
+                    row.served = row.served.map(|it| Served { wait_ns, ..it });
+                }
                 _ => {}
             }
         }
-        let _ = Twin::rebuild(&day, 1);
+        rebuilt += usize::from(Twin::rebuild(&day, 1).is_ok());
         let _ = (day.latencies(0), day.unseen());
     }
+    assert!(rebuilt > 5, "{rebuilt}: nonsense was refused for its length alone");
+}
+
+#[test]
+fn what_an_agent_says_is_no_longer_than_a_day_either() {
+    let (mut day, _) = Made { requests: 2_000, ..Made::world() }.play(1);
+    let last = day.rows.last_mut().unwrap();
+    last.served = last.served.map(|it| Served { wait_ns: 1 << 62, ..it });
+    assert!(matches!(Twin::rebuild(&day, 1), Err(RebuildError::TooLong(_))));
 }

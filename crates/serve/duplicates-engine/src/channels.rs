@@ -52,7 +52,9 @@ impl Inner {
     ) -> bool {
         let Class::Local(local) = class else { return false };
         let client = self.client(id).filter(|client| match (local, &client.transaction) {
-            (Local::Publish(_) | Local::Subscribe(_) | Local::Unsubscribe(_), None) => true,
+            // What is shown or told comes behind the answers that are owed.
+            (Local::Publish(_) | Local::Subscribe(_) | Local::Unsubscribe(_), None)
+            | (Local::Monitor, None) => true,
             (Local::Exec, Some(transaction)) => transaction.publishes(),
             _ => false,
         });

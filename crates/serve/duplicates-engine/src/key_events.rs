@@ -61,7 +61,8 @@ pub(super) struct KeyEvents {
 #[derive(Debug)]
 struct Source {
     server: usize,
-    connection: u64,
+    /// Of this choice: who follows an earlier one of the same duplicate is not heard.
+    serial: u64,
     is_followed: bool,
     /// What it does from now on will come.
     is_open: bool,
@@ -118,7 +119,7 @@ impl Inner {
         if !self.is_redis() || !names.any(|name| may_concern(kind, name)) {
             return false;
         }
-        self.key_events.wanted_since.get_or_insert(self.now);
+        self.key_events.wanted_since = Some(self.now);
         self.choose_sources();
         let sources = &self.key_events.sources;
         let mut partitions = 0..self.members.partitions();
@@ -154,9 +155,10 @@ impl Inner {
             let of_effects = |server| !self.effects.is_followed(server);
             let least = among.iter().min_by_key(|&it| (of_effects(it), self.members.owed(it)));
             let Some(server) = least else { continue };
+            self.serial += 1;
             let source = Source {
                 server,
-                connection: self.servers[server].connection,
+                serial: self.serial,
                 is_followed: false,
                 is_open: false,
                 told: Told::default(),
@@ -178,6 +180,7 @@ impl Inner {
             return self.choose_sources();
         }
         if self.now.since(since) >= UNUSED_MAX {
+            self.release_waiting_for_events();
             let events = &mut self.key_events;
             (events.wanted_since, events.missing_since, events.again_at) = (None, None, None);
             events.sources.clear();
@@ -196,25 +199,25 @@ impl Inner {
         Rc::clone(&self.key_events.wanted)
     }
 
-    /// Sources that nobody follows yet: which servers, on which of their connections.
+    /// Sources that nobody follows yet: which servers, and the number of each choice.
     pub fn take_wanted_sources(&mut self) -> Vec<(usize, u64)> {
         let sources = self.key_events.sources.values_mut();
         let new = sources.filter_map(|source| {
             let is_followed = std::mem::replace(&mut source.is_followed, true);
-            (!is_followed).then_some((source.server, source.connection))
+            (!is_followed).then_some((source.server, source.serial))
         });
         new.collect()
     }
 
     /// Whether this is still a source.
-    pub fn is_source(&self, server: usize, connection: u64) -> bool {
+    pub fn is_source(&self, server: usize, serial: u64) -> bool {
         let mut sources = self.key_events.sources.values();
-        sources.any(|source| (source.server, source.connection) == (server, connection))
+        sources.any(|source| (source.server, source.serial) == (server, serial))
     }
 
-    fn source(&mut self, server: usize, connection: u64) -> Option<&mut Source> {
+    fn source(&mut self, server: usize, serial: u64) -> Option<&mut Source> {
         let source = self.key_events.sources.get_mut(&self.members.partition(server))?;
-        ((source.server, source.connection) == (server, connection)).then_some(source)
+        ((source.server, source.serial) == (server, serial)).then_some(source)
     }
 
     /// Whether this one tells key events.
@@ -224,8 +227,8 @@ impl Inner {
     }
 
     /// What a source does from now on will come; `value` is its `notify-keyspace-events`.
-    pub fn source_opened(&mut self, server: usize, connection: u64, value: &[u8]) {
-        let Some(source) = self.source(server, connection) else { return };
+    pub fn source_opened(&mut self, server: usize, serial: u64, value: &[u8]) {
+        let Some(source) = self.source(server, serial) else { return };
         (source.is_open, source.told) = (true, Told::read(value));
         if self.key_events.sources.values().all(|source| source.is_open) {
             self.key_events.missing_since = None;
@@ -240,8 +243,8 @@ impl Inner {
     }
 
     /// A source cannot be followed any more: another one is, a moment later.
-    pub fn source_failed(&mut self, server: usize, connection: u64, why: &str) {
-        if self.source(server, connection).is_none() {
+    pub fn source_failed(&mut self, server: usize, serial: u64, why: &str) {
+        if self.source(server, serial).is_none() {
             return;
         }
         tracing::warn!(server, why, "a duplicate does not tell key events");
@@ -266,11 +269,11 @@ impl Inner {
     }
 
     /// A source has said something.
-    pub fn key_event_came(&mut self, server: usize, connection: u64, channel: &[u8], text: &[u8]) {
-        let Some(source) = self.source(server, connection) else { return };
+    pub fn key_event_came(&mut self, server: usize, serial: u64, channel: &[u8], text: &[u8]) {
+        let Some(source) = self.source(server, serial) else { return };
         let bytes = channel.len() + text.len();
         if source.kept_bytes + bytes > KEPT_BYTES_MAX {
-            return self.source_failed(server, connection, "too many at once");
+            return self.source_failed(server, serial, "too many at once");
         }
         source.kept_bytes += bytes;
         source.kept.push((channel.to_vec(), text.to_vec()));

@@ -1,7 +1,7 @@
 //! `MONITOR`: what clients of this process ask for is shown to who watches.
 //!
 //! A command is shown when it is taken, as its client sent it (`EVALSHA` as the `EVAL` that is done
-//! in its place); those of a transaction in front of `EXEC`, and none where nothing of it is done.
+//! in its place); those of a transaction in front of `EXEC`, unless a watched key was written.
 //! Of a script what it wrote is shown as well, once that is known: not what it read. Nothing is
 //! formatted while nobody watches. Who does not read is cut off as who listens to channels is.
 
@@ -132,6 +132,17 @@ mod tests {
     fn shown(world: &World, id: ClientId) -> Vec<String> {
         let said = world.heard(id);
         said.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
+    }
+
+    /// A line would be taken for the answer to the command before.
+    #[test]
+    fn nothing_is_shown_before_what_is_owed_is_answered() {
+        let mut world = World::start(1, |_| {});
+        let (client, other) = (world.client(), world.client());
+        assert!(world.tell(client, &["GET", "a"]));
+        assert!(!world.tell(client, &["MONITOR"]), "its turn comes behind the answer");
+        assert!(world.tell(other, &["PING"]));
+        assert_eq!(world.heard(client), "");
     }
 
     #[test]

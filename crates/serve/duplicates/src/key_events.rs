@@ -33,22 +33,22 @@ pub(super) async fn keep(engine: Rc<Engine>) {
     let mut tasks = JoinSet::new();
     loop {
         wanted.notified().await;
-        for (server, connection) in engine.look().take_wanted_sources() {
-            tasks.spawn_local(follow(Rc::clone(&engine), server, connection));
+        for (server, serial) in engine.look().take_wanted_sources() {
+            tasks.spawn_local(follow(Rc::clone(&engine), server, serial));
         }
         while tasks.try_join_next().is_some() {}
     }
 }
 
-async fn follow(engine: Rc<Engine>, server: usize, connection: u64) {
-    let Err(error) = run(&engine, server, connection).await else { return };
+async fn follow(engine: Rc<Engine>, server: usize, serial: u64) {
+    let Err(error) = run(&engine, server, serial).await else { return };
     let mut inner = engine.borrow();
     inner.read_clock();
-    inner.source_failed(server, connection, &error.to_string());
+    inner.source_failed(server, serial, &error.to_string());
 }
 
 /// One connection, until it breaks (an error) or nobody needs it.
-async fn run(engine: &Engine, server: usize, connection: u64) -> io::Result<()> {
+async fn run(engine: &Engine, server: usize, serial: u64) -> io::Result<()> {
     let (connector, label) = {
         let inner = engine.look();
         (inner.connectors[server].clone(), inner.us_to(server).label())
@@ -71,7 +71,7 @@ async fn run(engine: &Engine, server: usize, connection: u64) -> io::Result<()> 
         match count {
             Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Some(_) => was_heard = true,
-            None if !engine.look().is_source(server, connection) => return Ok(()),
+            None if !engine.look().is_source(server, serial) => return Ok(()),
             None => {
                 looks += 1;
                 if looks % LOOKS_PER_PING == 0 {
@@ -93,12 +93,12 @@ async fn run(engine: &Engine, server: usize, connection: u64) -> io::Result<()> 
             let words: Vec<&[u8]> = elements(reply).filter_map(payload).take(4).collect();
             match words.as_slice() {
                 [b"pmessage", _, channel, text] => {
-                    inner.key_event_came(server, connection, channel, text);
+                    inner.key_event_came(server, serial, channel, text);
                 }
                 [b"psubscribe", ..] => {
                     confirmed += 1;
                     if confirmed == PATTERNS.len() {
-                        inner.source_opened(server, connection, &value);
+                        inner.source_opened(server, serial, &value);
                     }
                 }
                 _ => {} // PONG

@@ -94,10 +94,12 @@ impl Holt {
     }
 }
 
-/// The last rate seen in each minute of a day.
+/// The last rate seen in each minute of a day, before this day: minutes of two days tell of no
+/// change within one.
 #[derive(Clone, Debug, Default)]
 struct Season {
     minutes: Vec<f64>,
+    today: Vec<f64>,
     /// The minute whose rates are being added up, their sum and number.
     now: (u64, f64, f64),
 }
@@ -108,9 +110,16 @@ impl Season {
             let (ended, sum, number) = self.now;
             if self.minutes.is_empty() {
                 self.minutes = vec![f64::NAN; MINUTES];
+                self.today = vec![f64::NAN; MINUTES];
             }
             if number > 0.0 {
-                self.minutes[ended as usize % MINUTES] = sum / number;
+                self.today[ended as usize % MINUTES] = sum / number;
+            }
+            if minute / MINUTES as u64 != ended / MINUTES as u64 {
+                let seen = self.minutes.iter_mut().zip(&mut self.today);
+                for (before, today) in seen.filter(|(_, today)| !today.is_nan()) {
+                    *before = core::mem::replace(today, f64::NAN);
+                }
             }
             self.now = (minute, 0.0, 0.0);
         }
@@ -314,6 +323,20 @@ mod tests {
         let [last, .., season] = each(day);
         assert!(season < 0.02 * last, "{season} and {last}");
         assert!(errors(Choice::Tested, day) < 0.02 * last);
+    }
+
+    /// Epochs are shorter than minutes, and the second day is twice the first.
+    #[test]
+    fn minutes_of_two_days_are_not_mixed() {
+        const SHORT: Duration = Duration::from_millis(2_500);
+        let mut forecaster = Forecaster::new(Choice::Fixed(Rule::Season));
+        let mut now = Instant::ZERO;
+        for step in 0..2 * 24 * 60 * 24 {
+            now += SHORT;
+            let rate = if step < 24 * 60 * 24 { 100.0 } else { 200.0 };
+            let said = forecaster.next(now, SHORT, rate);
+            assert!((said / rate - 1.0).abs() < 1e-6 || step <= 24 * 60 * 24, "{step}: {said}");
+        }
     }
 
     #[test]

@@ -11,6 +11,9 @@ use evenkeel_core::units::{Probability, Rate};
 /// Values of curves at most, of all pairs, where quanta are less than asked for because of a small
 /// site: some hundredths of a second.
 const FINE_VALUES_MAX: u64 = 1 << 20;
+/// Loads of all sites at most where plans are by price, for the same reason: each is priced with all
+/// dimmers, with and without hedges.
+const PRICED_LOADS_MAX: u64 = 1 << 14;
 /// A site of which nothing was seen yet is given one in so many of all requests.
 const FIRST: u64 = 20;
 
@@ -252,11 +255,16 @@ impl Planner {
         let smallest = asked.map(|(capacity, demand)| *capacity.max(demand)).min();
         let all: u64 = demand_per_1000_s.iter().sum();
         let pairs = (demand_per_1000_s.len() * demand_per_1000_s.len()) as u64;
-        let fine = |smallest: u64| (smallest / QUANTA_MIN).max(all / (FINE_VALUES_MAX / pairs));
-        let share = smallest.map_or(share, |smallest| share.min(fine(smallest)));
         let sites = demand_per_1000_s.len() as u64;
+        let fine_max = match self.by_price {
+            Some(_) => PRICED_LOADS_MAX / sites,
+            None => FINE_VALUES_MAX / pairs,
+        };
+        let fine = |smallest: u64| (smallest / QUANTA_MIN).max(all / fine_max);
+        let share = smallest.map_or(share, |smallest| share.min(fine(smallest)));
         let levels = CURVE_VALUES_MAX as u64 / pairs;
-        let quanta = u64::from(QUANTA_MAX).min(levels - 1);
+        // Curves by price have two values more than there are quanta.
+        let quanta = u64::from(QUANTA_MAX).min(levels - 2);
         // Every site may round up by one.
         let least = all.div_ceil(quanta - sites);
         share.max(least).max(1)

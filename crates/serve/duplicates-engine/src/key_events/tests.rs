@@ -15,16 +15,23 @@ const NOW: i64 = 1_000_000;
 fn open_sources(world: &World, value: &[u8]) -> Vec<usize> {
     let mut inner = world.engine.borrow();
     let wanted = inner.take_wanted_sources();
-    for &(server, connection) in &wanted {
-        inner.source_opened(server, connection, value);
+    for &(server, serial) in &wanted {
+        inner.source_opened(server, serial, value);
     }
     wanted.into_iter().map(|(server, _)| server).collect()
 }
 
+/// Which choice a source is; 0 = none.
+fn serial(world: &World, server: usize) -> u64 {
+    let inner = world.engine.borrow();
+    let mut sources = inner.key_events.sources.values();
+    sources.find(|source| source.server == server).map_or(0, |source| source.serial)
+}
+
 fn says(world: &World, server: usize, channel: &str, text: &str) {
-    let mut inner = world.engine.borrow();
-    let connection = inner.servers[server].connection;
-    inner.key_event_came(server, connection, channel.as_bytes(), text.as_bytes());
+    let serial = serial(world, server);
+    let (channel, text) = (channel.as_bytes(), text.as_bytes());
+    world.engine.borrow().key_event_came(server, serial, channel, text);
 }
 
 fn listener(world: &mut World, pattern: &str, value: &[u8]) -> (ClientId, usize) {
@@ -66,8 +73,8 @@ fn another_takes_over_and_nobody_waits_for_who_does_not_answer() {
     assert_eq!(open_sources(&world, b"KA"), [1 - source]);
     says(&world, 1 - source, "__keyspace@0__:b", "set");
     assert_eq!(world.heard(id), message("__keyspace@0__:b", "set"));
-    let connection = world.engine.borrow().servers[1 - source].connection;
-    world.engine.borrow().source_failed(1 - source, connection, "NOPERM");
+    let serial = serial(&world, 1 - source);
+    world.engine.borrow().source_failed(1 - source, serial, "NOPERM");
     let waiting = world.client();
     assert!(!world.tell(waiting, &["PSUBSCRIBE", "*"]));
     assert!(world.engine.borrow().take_wanted_sources().is_empty(), "not at once again");
@@ -151,13 +158,48 @@ fn without_a_source_a_subscription_is_confirmed_after_a_while() {
 fn sources_are_left_when_nobody_listens() {
     let mut world = World::start(1, |_| {});
     let (id, source) = listener(&mut world, "*", b"KA");
-    let connection = world.engine.borrow().servers[source].connection;
+    let first = serial(&world, source);
     world.pass(UNUSED_MAX);
     world.engine.borrow().look_at_key_events();
-    assert!(world.engine.borrow().is_source(source, connection));
+    assert!(world.engine.borrow().is_source(source, first));
     assert!(world.tell(id, &["PUNSUBSCRIBE", "*"]));
     world.engine.borrow().look_at_key_events();
-    assert!(!world.engine.borrow().is_source(source, connection));
+    assert!(!world.engine.borrow().is_source(source, first));
+}
+
+/// Who followed the duplicate before it was left is still there, and says the same.
+#[test]
+fn who_follows_an_earlier_choice_of_the_same_duplicate_is_not_heard() {
+    let mut world = World::start(1, |_| {});
+    let (id, source) = listener(&mut world, "*", b"KA");
+    let first = serial(&world, source);
+    world.pass(UNUSED_MAX);
+    assert!(world.tell(id, &["PUNSUBSCRIBE", "*"]));
+    world.engine.borrow().look_at_key_events();
+    world.heard(id);
+    let (other, source) = listener(&mut world, "*", b"KA");
+    assert!(!world.engine.borrow().is_source(source, first));
+    world.engine.borrow().key_event_came(source, first, b"__keyspace@0__:a", b"set");
+    says(&world, source, "__keyspace@0__:a", "set");
+    assert_eq!(world.heard(other), message("__keyspace@0__:a", "set"), "once");
+}
+
+/// The last listener leaves while another one waits for a source that was lost.
+#[test]
+fn who_waits_when_sources_are_left_is_not_forgotten() {
+    let mut world = World::start(1, |_| {});
+    let (id, source) = listener(&mut world, "*", b"KA");
+    world.pass(UNUSED_MAX);
+    let first = serial(&world, source);
+    world.engine.borrow().source_failed(source, first, "gone");
+    let waiting = world.client();
+    assert!(!world.tell(waiting, &["PSUBSCRIBE", "*"]));
+    assert!(world.tell(id, &["PUNSUBSCRIBE", "*"]));
+    world.engine.borrow().look_at_key_events();
+    world.pass(UNUSED_MAX);
+    world.engine.borrow().look_at_key_events();
+    assert!(world.would_take(waiting));
+    assert!(!world.engine.borrow().key_events.is_waiting());
 }
 
 /// A key that expired for all but the source, whose clock is behind: it is removed there by us.
