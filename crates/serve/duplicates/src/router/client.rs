@@ -15,10 +15,11 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite as _;
 use tokio::sync::watch;
 
+use self::listening::Listens;
 use self::taking::HOME;
 use self::transaction::Transaction;
 use super::Router;
-use super::backend::{Backend, Event, Owed};
+use super::backend::{Backend, Event, Kind, Owed};
 use super::joined::Join;
 use super::said::Said;
 use evenkeel_leadership::{Known, Unreached};
@@ -50,6 +51,15 @@ struct Slot {
     is_muted: bool,
     /// What the client says of itself, in bytes, if it is not refused.
     says: Option<(Local, Vec<u8>)>,
+    /// What it listens to then, or no more.
+    listens: Option<Listens>,
+}
+
+impl Slot {
+    /// Whether sessions keep something of it.
+    const fn is_kept(&self) -> bool {
+        self.says.is_some() || self.listens.is_some()
+    }
 }
 
 /// Which answers a client wants.
@@ -178,8 +188,8 @@ impl Client {
         }
         let parts = vec![Vec::new(); parts];
         let waiting = parts.len();
-        let (is_doubted, says) = (false, None);
-        self.slots.push_back(Slot { join, parts, waiting, is_doubted, is_muted, says });
+        let (is_doubted, says, listens) = (false, None, None);
+        self.slots.push_back(Slot { join, parts, waiting, is_doubted, is_muted, says, listens });
         self.first + self.slots.len() as u64 - 1 // there is one
     }
 
@@ -237,14 +247,17 @@ impl Client {
             }
             self.kept_bytes -= slot.parts.iter().map(Vec::len).sum::<usize>();
             let is_fine = |part: &Vec<u8>| !matches!(part.first(), Some(b'-' | b'!'));
-            let is_said = slot.parts.first().is_some_and(is_fine);
-            let is_alike = slot.parts.iter().all(|part| is_fine(part) == is_said);
-            if let Some((local, bytes)) = slot.says {
-                self.note(local, &bytes, is_said);
-                if !is_alike {
-                    // Sessions that differ are opened anew, as the first one is.
-                    self.sessions.iter_mut().for_each(|session| *session = None);
-                }
+            let is_done = slot.parts.iter().all(is_fine);
+            let is_in_part = !is_done && slot.parts.iter().any(is_fine);
+            let is_greeting = matches!(slot.says, Some((Local::Auth | Local::Hello, _)));
+            if slot.is_kept() && (is_in_part || is_greeting && !is_done) {
+                self.part();
+            }
+            if let Some((local, bytes)) = slot.says.filter(|_| is_done) {
+                self.note(local, &bytes);
+            }
+            if let Some(listens) = slot.listens.filter(|_| is_done) {
+                self.note_listens(listens);
             }
             let answer = slot.join.joined(slot.parts, self.protocol());
             if !slot.is_muted {
@@ -258,10 +271,17 @@ impl Client {
         self.first != before
     }
 
-    /// What a command has said of the client, unless it was refused.
-    fn note(&mut self, local: Local, bytes: &[u8], is_said: bool) {
+    /// Sessions that differ, or of which nobody knows what they have kept (a `HELLO` is refused
+    /// for its end, behind its `AUTH`), are opened anew, as the client was before.
+    fn part(&mut self) {
+        self.is_ending |= self.watches.is_some() || self.listens();
+        self.sessions.iter_mut().for_each(|session| *session = None);
+    }
+
+    /// What a command has said of the client.
+    fn note(&mut self, local: Local, bytes: &[u8]) {
         let mut parser = RequestParser::new(Limits::MAX);
-        if !is_said || !matches!(parser.parse(bytes), Ok(Some(_))) {
+        if !matches!(parser.parse(bytes), Ok(Some(_))) {
             return;
         }
         self.said.note(local, parser.arguments(bytes));
@@ -279,8 +299,10 @@ impl Client {
         let (mut has_moved, is_draining) = (false, self.link.order() >= Order::Drain);
         for group in 0..self.sessions.len() {
             loop {
-                let may_read = self.out.len() < OUT_BYTES_PAUSE;
                 let Some(session) = &mut self.sessions[group] else { break };
+                // What came early waits for answers: who owes one is read.
+                let is_early = self.early.len() < OUT_BYTES_PAUSE || session.owes();
+                let may_read = self.out.len() < OUT_BYTES_PAUSE && is_early;
                 if is_draining && session.waits() {
                     session.poll_shut(context);
                 }
@@ -316,7 +338,9 @@ impl Client {
         let is_draining = self.link.order() >= Order::Drain;
         let Some(session) = &mut self.sessions[group] else { return };
         if session.is_message(reply) {
-            let out = if self.is_held { &mut self.early } else { &mut self.out };
+            // Whoever hears them is told first that it listens, and in which protocol.
+            let is_early = self.slots.front().is_some_and(|it| it.is_kept());
+            let out = if is_early { &mut self.early } else { &mut self.out };
             return out.extend_from_slice(reply);
         }
         if !is_draining && session.is_put_off(reply) {
@@ -332,19 +356,27 @@ impl Client {
     /// A session has ended. What cannot be done again at another one is the end of the client.
     fn lost(&mut self, group: usize) {
         let Some(mut session) = self.sessions[group].take() else { return };
-        let (again, doubted) = session.unanswered();
+        let (mut again, mut doubted) = session.unanswered();
+        let is_begun = self.is_within(group) || self.watches == Some(group);
+        let is_anew = again.iter().any(|owed| owed.kind == Kind::Begins);
+        if session.is_listening() || is_begun && !is_anew {
+            self.is_ending = true; // it knows what it has missed by the end of its connection
+            doubted.extend(std::mem::take(&mut again)); // no other leader knows what they are of
+        }
         for owed in &doubted {
             if let Some(slot) = owed.place.and_then(|(place, _)| self.slot(place)) {
                 slot.is_doubted = true;
+                self.is_ending = true; // nothing is done that came behind it
             }
         }
-        let is_within = self.transaction.as_ref().is_some_and(|it| it.group == Some(group));
-        if session.is_listening() || is_within || self.watches == Some(group) {
-            self.is_ending = true; // it knows what it has missed by the end of its connection
-        }
-        if !again.is_empty() && !self.is_ending {
+        if !again.is_empty() {
             self.open(group, again);
         }
+    }
+
+    /// Whether there is a transaction at this group.
+    fn is_within(&self, group: usize) -> bool {
+        self.transaction.as_ref().is_some_and(|it| it.group == Some(group))
     }
 
     /// There is no session: nothing of what it was to be asked was done.
@@ -355,11 +387,9 @@ impl Client {
         for place in again.iter().chain(&doubted).filter_map(|owed| owed.place) {
             self.part_answered(place, said, true);
         }
-        let is_within = self.transaction.as_ref().is_some_and(|it| it.group == Some(group));
         let is_refused = matches!(unreached, Unreached::Refused(_));
-        let listens = self.listens.iter().any(|names| !names.is_empty());
-        let watches = self.watches == Some(group);
-        self.is_ending |= is_within || is_refused || listens || watches;
+        let is_begun = self.is_within(group) || self.watches == Some(group);
+        self.is_ending |= is_refused || is_begun || self.listens();
     }
 
     /// Whether there is room for further commands and their answers.
@@ -476,7 +506,7 @@ impl Client {
     fn say_phase(&mut self, waits: bool) {
         let is_heard = std::mem::take(&mut self.is_heard);
         let is_serving = self.link.phase() == Phase::Serving;
-        let is_served = waits || self.listens.iter().any(|names| !names.is_empty());
+        let is_served = waits || self.listens();
         if is_served && !is_serving {
             self.link.enter(Phase::Serving);
         } else if !is_served && self.user.is_some() && (is_heard || is_serving) {

@@ -296,3 +296,211 @@ fn a_leader_that_refuses_the_user_is_heard() {
         assert_eq!(world.asked(1), ["AUTH default secret"]);
     });
 }
+
+#[test]
+fn who_asks_more_of_a_leader_that_ends_and_alone_knew_it_is_ended() {
+    run(async {
+        let hands_over = |asked: &str| match asked {
+            "INCR b" => Does::Ends(format!("-{ENDED}\r\n")),
+            "PING" => Does::Ends(String::new()),
+            "SUBSCRIBE c" => Does::Says("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1"),
+            _ => Does::Says("+OK"),
+        };
+        for commands in [&["WATCH b", "INCR b"][..], &["WATCH b", "MULTI", "INCR b"]] {
+            let mut world = World::begin([rule(move |_, asked| hands_over(asked)), says("+fine")]);
+            world.tell(commands).await;
+            let expected = "+OK ".repeat(commands.len() - 1);
+            assert_eq!(world.heard().await, (expected, true), "{commands:?}");
+            assert_eq!(world.asked(0), commands, "nothing is sent without what it depends on");
+        }
+        let rules = || rule(move |_, asked| hands_over(asked));
+        let mut world = World::begin([rules(), rules()]);
+        world.tell(&["SUBSCRIBE c", "PING"]).await;
+        let (heard, is_over) = world.heard().await;
+        assert!(is_over && heard.ends_with(":1 "), "{heard}");
+    });
+}
+
+#[test]
+fn a_transaction_of_which_a_leader_took_nothing_goes_to_the_next_one() {
+    run(async {
+        let hands_over = |session, _: &str| match session {
+            0 => Does::Ends(format!("-{ENDED}\r\n")),
+            _ => Does::Says("+next"),
+        };
+        let mut world = World::begin([rule(hands_over), says("+fine")]);
+        world.tell(&["MULTI", "SET b 1", "EXEC"]).await;
+        assert_eq!(world.heard().await, ("+OK +next +next ".to_owned(), false));
+        let mut world = World::begin([rule(hands_over), says("+fine")]);
+        world.tell(&["MULTI", "SET b 1"]).await;
+        assert_eq!(world.heard().await, ("+OK +next ".to_owned(), false), "it is open yet");
+        world.tell(&["EXEC"]).await;
+        assert_eq!(world.heard().await, ("+next ".to_owned(), false));
+    });
+}
+
+#[test]
+fn who_quits_is_answered_what_it_asked_before() {
+    run(async {
+        let dies = |session, _: &str| match session {
+            0 => Does::Ends(String::new()),
+            _ => Does::Says("+again"),
+        };
+        let mut world = World::begin([rule(dies), says("+fine")]);
+        world.tell(&["GET b", "QUIT"]).await;
+        assert_eq!(world.heard().await, ("+again +OK ".to_owned(), true));
+    });
+}
+
+#[test]
+fn nothing_is_done_behind_what_may_be_lost() {
+    run(async {
+        let dies = |session, _: &str| match session {
+            0 => Does::Ends(String::new()),
+            _ => Does::Says("+done"),
+        };
+        let mut world = World::begin([rule(dies), rule(|_, _| Does::Hangs)]);
+        world.tell(&["GET foo", "INCR b"]).await;
+        assert_eq!(world.heard().await, (String::new(), false), "the first is not answered");
+        world.tell(&["INCR b"]).await;
+        assert_eq!(world.heard().await, (String::new(), false));
+        assert_eq!(world.asked(0), ["INCR b"]);
+    });
+}
+
+#[test]
+fn leaders_that_differ_over_a_client_end_it_if_it_watches_or_listens() {
+    run(async {
+        let told = "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1";
+        let refuses = |word: &'static str| {
+            rule(move |_, asked| match asked {
+                "SUBSCRIBE c" => Does::Says(told),
+                _ if asked.starts_with(word) => Does::Says("-ERR no"),
+                _ => Does::Says("+OK"),
+            })
+        };
+        for first in ["WATCH b", "SUBSCRIBE c", "GET b"] {
+            let mut world = World::begin([refuses("nothing"), refuses("SELECT")]);
+            world.tell(&["GET foo", first, "SELECT 1", "MULTI", "SET b 1", "EXEC"]).await;
+            let (heard, is_over) = world.heard().await;
+            assert_eq!(is_over, first != "GET b", "{first}: {heard}");
+            assert_eq!(is_over, heard.ends_with("-ERR no "), "{first}: {heard}");
+        }
+        // What was refused is not said where a session is opened anew.
+        let mut world = World::begin([refuses("nothing"), refuses("SELECT")]);
+        world.tell(&["GET foo", "SELECT 1", "GET b"]).await;
+        assert_eq!(world.heard().await, ("+OK -ERR no +OK ".to_owned(), false));
+        assert_eq!(world.asked(0), ["SELECT 1", "GET b"]);
+        assert_eq!(*world.leaders[0].as_ref().unwrap().sessions.borrow(), 2);
+    });
+}
+
+#[test]
+fn who_is_refused_by_hello_has_no_session_of_another_user() {
+    run(async {
+        let refuses = || {
+            rule(|session, asked| match (session, asked.starts_with("HELLO")) {
+                (_, true) => Does::Says("-ERR Syntax error in HELLO option 'x'"),
+                (0, false) => Does::Says("+as another"),
+                _ => Does::Says("+as before"),
+            })
+        };
+        let mut world = World::begin([refuses(), refuses()]);
+        world.tell(&["HELLO 3 AUTH default pw x", "GET b"]).await;
+        let (heard, is_over) = world.heard().await;
+        assert!(!is_over && heard.ends_with("+as before "), "{heard}");
+        let mut world = World::begin([refuses(), refuses()]);
+        world.tell(&["WATCH b", "HELLO 3 AUTH default pw x", "GET b"]).await;
+        let (heard, is_over) = world.heard().await;
+        assert!(is_over && !heard.contains("before"), "{heard}");
+    });
+}
+
+#[test]
+fn channels_that_are_refused_are_not_listened_to() {
+    run(async {
+        let refuses = || {
+            rule(|_, asked| match asked {
+                "SUBSCRIBE a c" => Does::Says("-NOPERM no"),
+                _ => Does::Says("*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0"),
+            })
+        };
+        let mut world = World::begin([refuses(), refuses()]);
+        world.tell(&["SUBSCRIBE a c", "UNSUBSCRIBE", "PING"]).await;
+        let expected = "-NOPERM no *3 $11 unsubscribe $-1 :0 +PONG ".to_owned();
+        assert_eq!(world.heard().await, (expected, false));
+    });
+}
+
+#[test]
+fn who_listens_and_waits_hears_messages_at_once() {
+    run(async {
+        let leader = || {
+            rule(|_, asked| match asked {
+                "SUBSCRIBE c" => Does::Says(">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1"),
+                "BLPOP b 0" => Does::Says(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx"),
+                _ => Does::Says("+OK"),
+            })
+        };
+        let mut world = World::begin([leader(), leader()]);
+        world.tell(&["HELLO 3", "SUBSCRIBE c", "BLPOP b 0"]).await;
+        let (heard, is_over) = world.heard().await;
+        assert!(!is_over && heard.ends_with(">3 $7 message $1 c $1 x "), "{heard}");
+    });
+}
+
+#[test]
+fn a_flood_of_messages_hides_no_answer_of_another_group() {
+    run(async {
+        let flood = || {
+            let text = "x".repeat(10_000);
+            let message = format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$10000\r\n{text}\r\n");
+            let told = "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+            let all = format!("{told}{}x", message.repeat(200));
+            &*all[..all.len() - 3].to_owned().leak() // each answer gets its last line end
+        };
+        let told = "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1";
+        let mut world = World::begin([None, rule(move |_, _| Does::Says(flood()))]);
+        let (other, here) = (World::begin([says(told), None]), world.here.clone());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(Duration::from_secs(3)).await; // after the flood
+            here.send_modify(|here| here[0] = other.here.borrow()[0].clone());
+            std::future::pending::<()>().await; // it stays
+        });
+        world.tell(&["SUBSCRIBE c"]).await;
+        let (heard, is_over) = world.heard().await;
+        assert!(!is_over && heard.starts_with("*3 $9 subscribe"), "{:.60}", heard);
+        assert_eq!(heard.matches("message").count(), 200);
+    });
+}
+
+#[test]
+fn a_spoiled_transaction_needs_no_right_to_discard_it() {
+    run(async {
+        let leader = rule(|_, asked| match asked {
+            "EXEC" => Does::Says("-EXECABORT said by the leader"),
+            "DISCARD" => Does::Says("-NOPERM no"),
+            "GET" => Does::Says("-ERR wrong number of arguments for 'get' command"),
+            _ => Does::Says("+OK"),
+        });
+        let mut world = World::begin([leader, says("+fine")]);
+        world.tell(&["MULTI", "SET b 1", "SET foo 1", "EXEC", "GET b"]).await;
+        let (heard, is_over) = world.heard().await;
+        assert!(heard.starts_with("+OK +OK -CROSSSLOT") && !is_over, "{heard}");
+        assert!(heard.ends_with("-EXECABORT said by the leader +OK "), "{heard}");
+        assert_eq!(world.asked(0), ["MULTI", "SET b 1", "GET", "EXEC", "GET b"]);
+    });
+}
+
+#[test]
+fn what_each_group_shows_of_itself_is_refused() {
+    run(async {
+        let mut world = World::begin([says("+a line"), says("+a line")]);
+        for commands in [&["MONITOR"][..], &["MULTI", "SET b 1", "MONITOR", "DISCARD"]] {
+            world.tell(commands).await;
+            let (heard, _) = world.heard().await;
+            assert!(heard.contains("-ERR MONITOR shows what one group"), "{heard}");
+        }
+        assert!(!world.asked(0).contains(&"MONITOR".to_owned()));
+    });
+}

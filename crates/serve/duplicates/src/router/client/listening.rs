@@ -12,6 +12,14 @@ use super::taking::{Asked, Place};
 use evenkeel_stores::resp::commands::Channels;
 use evenkeel_stores::resp::locate::CROSSING;
 
+/// Channels of a kind that are listened to from now on, or no more.
+#[derive(Debug)]
+pub(super) struct Listens {
+    kind: Channels,
+    names: BTreeSet<Vec<u8>>,
+    begins: bool,
+}
+
 const fn index(kind: Channels) -> usize {
     match kind {
         Channels::Plain => 0,
@@ -21,6 +29,20 @@ const fn index(kind: Channels) -> usize {
 }
 
 impl Client {
+    /// Whether it listens to anything.
+    pub(super) fn listens(&self) -> bool {
+        self.listens.iter().any(|names| !names.is_empty())
+    }
+
+    /// Notes what all of its groups have said.
+    pub(super) fn note_listens(&mut self, Listens { kind, names, begins }: Listens) {
+        let known = &mut self.listens[index(kind)];
+        match begins {
+            true => known.extend(names),
+            false => known.retain(|name| !names.contains(name)),
+        }
+    }
+
     /// `PUBLISH`, `SPUBLISH`: behind what its client has written.
     pub(super) fn publish(&mut self, asked: &Asked<'_>) -> bool {
         let group = self.group_of(asked.arguments.at(1));
@@ -52,8 +74,8 @@ impl Client {
         }
         let names = asked.arguments.iter().skip(1).map(<[u8]>::to_vec).collect();
         let Some(groups) = self.groups_of(kind, &names) else { return self.refuse(CROSSING.0) };
-        self.listens[index(kind)].extend(names);
-        self.listen(&groups, asked.arguments.len() - 1, asked)
+        let listens = Listens { kind, names, begins: true };
+        self.listen(&groups, (listens, asked.arguments.len() - 1), asked)
     }
 
     /// The same with `UN`; without names, of all of a kind.
@@ -68,20 +90,26 @@ impl Client {
             _ => asked.arguments.iter().skip(1).map(<[u8]>::to_vec).collect(),
         };
         let replies = if named == 0 { known.len().max(1) } else { named };
-        let is_none = self.listens.iter().all(BTreeSet::is_empty);
-        let groups = match is_none {
-            true => vec![self.home],
-            false => match self.groups_of(kind, &names) {
+        let groups = match self.listens() {
+            false => vec![self.home],
+            true => match self.groups_of(kind, &names) {
                 Some(groups) => groups,
                 None => return self.refuse(CROSSING.0),
             },
         };
-        self.listens[index(kind)].retain(|name| !names.contains(name));
-        self.listen(&groups, replies, asked)
+        self.listen(&groups, (Listens { kind, names, begins: false }, replies), asked)
     }
 
-    fn listen(&mut self, groups: &[usize], replies: usize, asked: &Asked<'_>) -> bool {
+    fn listen(
+        &mut self,
+        groups: &[usize],
+        (listens, replies): (Listens, usize),
+        asked: &Asked<'_>,
+    ) -> bool {
         let place = self.place(Join::First, groups.len());
+        if let Some(slot) = self.slot(place) {
+            slot.listens = Some(listens);
+        }
         for (part, group) in groups.iter().enumerate() {
             let owed = Owed::new(Some((place, part)), asked.bytes, Kind::Listens);
             self.send(*group, owed.with_replies(replies));

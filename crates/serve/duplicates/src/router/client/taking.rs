@@ -22,6 +22,8 @@ const NO_NUMBERS: &str = "ERR a service of several groups of partitions has a se
     for a client, of other numbers: CLIENT KILL and CLIENT UNBLOCK are for its clients of Redis \
     Cluster";
 const NO_AUTH: &str = "NOAUTH Authentication required.";
+pub(super) const NO_MONITOR: &str = "ERR MONITOR shows what one group of partitions takes: ask for \
+    it at that group's own door, as a client of Redis Cluster";
 const WAITS_FOR_SEVERAL: &str = "CROSSSLOT Keys in request don't hash to the same slot: a command \
     that waits cannot wait in several groups of partitions, give its keys a common {tag}";
 
@@ -329,7 +331,7 @@ impl Client {
 
     fn take_local(&mut self, local: Local, asked: &Asked<'_>) -> bool {
         let Asked { command, arguments, .. } = *asked;
-        let listens = self.listens.iter().any(|names| !names.is_empty());
+        let listens = self.listens();
         match local {
             _ if Said::is_of(command, local, arguments) => self.say(local, asked),
             Local::Ping if arguments.len() < 3 && !listens => {
@@ -359,6 +361,7 @@ impl Client {
             Local::Client if asked.is("reply") && arguments.len() == 3 => self.wants(asked),
             Local::Acl if asked.is("load") && arguments.len() == 2 => self.load_users(asked),
             Local::Client if asked.is("kill") || asked.is("unblock") => self.refuse(NO_NUMBERS),
+            Local::Monitor => self.refuse(NO_MONITOR),
             Local::Token => {
                 let at = self.router.door.clone();
                 self.refuse(&format!(

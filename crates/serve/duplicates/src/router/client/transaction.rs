@@ -6,7 +6,7 @@
 use super::super::backend::{Kind, Owed};
 use super::super::said::Said;
 use super::Client;
-use super::taking::{Asked, HOME, Place};
+use super::taking::{Asked, HOME, NO_MONITOR, Place};
 use evenkeel_stores::resp::commands::{Class, Local, refusals};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::locate::CROSSING;
@@ -73,6 +73,7 @@ impl Client {
             Some(local) if Said::is_of(asked.command, local, asked.arguments) => {
                 return self.refuse(SAID_WITHIN);
             }
+            Some(Local::Monitor) => return self.refuse(NO_MONITOR),
             _ if asked.is_of_all() => return self.refuse(refusals::WHOLE_IN_MULTI),
             _ => {}
         }
@@ -123,8 +124,9 @@ impl Client {
         };
         let told = match known {
             (Some(group), true) => {
-                self.send(group, Owed::new(None, b"DISCARD\r\n", Kind::Within));
-                self.refuse(ABORTED)
+                // A command that lacks its arguments spoils it there, whatever its user may do.
+                self.send(group, Owed::new(None, b"GET\r\n", Kind::Within));
+                self.forward(group, Kind::Within, asked)
             }
             (None, true) => self.refuse(ABORTED),
             (Some(group), false) => self.forward(group, Kind::Within, asked),
