@@ -116,11 +116,14 @@ impl History {
     /// No log but what servers tell of the writes behind some watermark of theirs, one of each
     /// partition: the history goes on from the furthest one's, in the epoch of that, and the log
     /// is given what they tell. Of partitions that tell nothing only that watermark is known.
+    /// Stretches of that epoch are what was numbered in it already.
     pub fn from_streams(furthest: Position, mut stretches: Vec<Stretch>) -> Self {
         stretches.sort_by_key(|stretch| (stretch.epoch, stretch.first));
-        stretches.retain(|stretch| stretch.epoch < furthest.epoch);
         let mut history = Self::from_watermark(furthest);
         let (term, last) = (furthest.epoch, furthest.sequence);
+        let numbered = stretches.iter().find(|stretch| stretch.epoch == term);
+        let since = numbered.map_or(last, |stretch| stretch.first);
+        stretches.retain(|stretch| stretch.epoch < term);
         let begins = stretches.iter().map(|stretch| stretch.first).min().unwrap_or(last);
         // Somebody may lack what came before: it is no history from the very beginning.
         history.held_from = begins.next().max(Sequence(2)).min(last.next());
@@ -129,10 +132,10 @@ impl History {
             let before = history.epochs.last().copied();
             if before.is_none_or(|(epoch, _)| epoch < stretch.epoch) {
                 let first = before.map_or(stretch.first, |(_, first)| first.max(stretch.first));
-                history.epochs.push((stretch.epoch, first.min(last)));
+                history.epochs.push((stretch.epoch, first.min(since)));
             }
         }
-        history.epochs.push((term, last));
+        history.epochs.push((term, since));
         history.told = Some((term, stretches));
         history
     }

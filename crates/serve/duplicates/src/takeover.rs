@@ -172,10 +172,10 @@ async fn take_over(
     if !enough(config.members.acknowledge, &looks) {
         return Ok(Taken::NotYet);
     }
-    let Some(furthest) = furthest(looks.iter().flatten()) else {
+    if furthest(looks.iter().flatten()).is_none() {
         let is_new = !looks.iter().flatten().flatten().any(is_filling);
         return Ok(if is_new { Taken::Nothing } else { Taken::NotYet });
-    };
+    }
     let (mut bases, mut lines, mut first) = (Vec::new(), Vec::new(), 0);
     let is_log = config.log.place == LogPlace::Memory;
     let bytes_max = usize::try_from(config.log.bytes_max).unwrap_or(usize::MAX);
@@ -193,19 +193,35 @@ async fn take_over(
                 lines.push((number, line));
             }
         }
-        bases.push(base);
+        bases.push((number, base));
         first += partition.len();
     }
-    let mut sequence = furthest.sequence;
-    for (_, line) in lines.iter_mut().filter(|(_, line)| !line.tail.is_empty()) {
-        sequence = sequence.next();
-        line.number_tail((furthest.epoch.0, sequence.0));
-    }
-    let history = Position { epoch, sequence };
-    for base in bases {
-        fencing::found(&connectors[base], &config.name, history).await?;
+    let history = Position { epoch, sequence: number_tails(&looks, epoch, &mut lines) };
+    for (number, base) in bases {
+        let named = Position { epoch, sequence: last_of(number, &lines, history) };
+        fencing::found(&connectors[base], &config.name, named).await?;
     }
     Ok(Taken::From(history, is_log.then_some(lines)))
+}
+
+/// Names what came behind the last watermarks, which nobody else may have: by the new epoch, since
+/// in the one before another write may have the same number. The last number of all.
+fn number_tails(looks: &Looks, epoch: Epoch, lines: &mut Lines) -> Sequence {
+    let marks = looks.iter().flatten().flatten().filter_map(|look| look.watermark);
+    let mut last = marks.filter(is_named).map(|mark| mark.sequence).max().unwrap_or_default();
+    for (_, line) in lines.iter_mut().filter(|(_, line)| !line.tail.is_empty()) {
+        last = last.next();
+        line.number_tail((epoch.0, last.0));
+    }
+    last
+}
+
+/// The number of what the history of a partition has last: that of its tail. Its stream then tells
+/// the same as those of duplicates that get it from the log.
+fn last_of(partition: usize, lines: &Lines, history: Position) -> Sequence {
+    let line = lines.iter().find(|(of, _)| *of == partition);
+    let last = line.and_then(|(_, line)| line.last()).filter(|last| last.0 == history.epoch.0);
+    last.map_or(history.sequence, |(_, sequence)| Sequence(sequence))
 }
 
 /// Who of a partition may be the history, the furthest first; one that is empty, if nobody has
@@ -337,7 +353,8 @@ mod tests {
 
     use super::*;
     use evenkeel_store_link::fencing::NOBODYS;
-    use evenkeel_wal::LogSettings;
+    use evenkeel_stores::resp::backlog::Batch;
+    use evenkeel_wal::{LogSettings, Part};
 
     /// With the lease among the others it would end, and nobody would lead.
     #[test]
@@ -353,6 +370,66 @@ mod tests {
             assert!(on_disk(log, slow).await.unwrap().1);
         });
         std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// The last write of a dead leader, in the line of one duplicate of each of two partitions: both
+    /// have a place, and a duplicate that has another write of that number is not ours.
+    #[test]
+    fn tails_are_of_the_new_epoch_and_each_has_its_own_number() {
+        let mark = |sequence| Position { epoch: Epoch(4), sequence: Sequence(sequence) };
+        let look = |sequence| {
+            let (watermark, holds_data, database_last) = (Some(mark(sequence)), true, 0);
+            vec![Some(Look { epoch: Epoch(9), watermark, holds_data, database_last })]
+        };
+        let line = |last, tail: &[u8]| {
+            let epochs = vec![(4, 90, last)];
+            Line { base: Some((4, 90)), epochs, tail: tail.to_vec(), ..Line::default() }
+        };
+        let mut lines = vec![(0, line(100, b"a")), (1, line(95, b"b")), (2, line(99, b""))];
+        let looks = vec![look(100), look(95), look(99)];
+        let last = number_tails(&looks, Epoch(9), &mut lines);
+        let history = Position { epoch: Epoch(9), sequence: last };
+        let of = |partition| last_of(partition, &lines, history).0;
+        assert_eq!((of(0), of(1), of(2)), (101, 102, 102));
+        let known = History::from_streams(history, backlog::stretches(&lines));
+        assert_eq!(known.renamed(0, mark(101)), None, "it has another one's last write");
+        assert_eq!(known.renamed(0, mark(100)), Some(mark(100)));
+        let named = Position { epoch: Epoch(9), sequence: Sequence(101) };
+        assert_eq!(known.position(Sequence(101)), named, "who gets it says so");
+        let (mut log, _) = Log::open(&std::env::temp_dir(), in_memory()).unwrap();
+        backlog::record(&mut log, lines, history.numbers()).unwrap();
+        assert_eq!((log.epoch(), log.last_sequence()), (9, 102));
+    }
+
+    fn in_memory() -> LogSettings {
+        LogSettings { place: LogPlace::Memory, ..LogSettings::default() }
+    }
+
+    /// A duplicate that came back is marked with the last number of all partitions, which a write of
+    /// another one has.
+    #[test]
+    fn two_partitions_may_tell_the_same_number() {
+        let batch = |mark, commands: &[u8]| Batch { mark, commands: commands.to_vec() };
+        let line = |batches: Vec<Batch>| {
+            let epochs = vec![(4, 130, 150)];
+            Line { base: Some((4, 130)), epochs, batches: batches.into(), ..Line::default() }
+        };
+        let lines = vec![
+            (0, line(vec![batch((4, 140), b"c"), batch((4, 150), b"a")])),
+            (1, line(vec![batch((4, 150), b"b")])),
+        ];
+        let (mut log, _) = Log::open(&std::env::temp_dir(), in_memory()).unwrap();
+        backlog::record(&mut log, lines, (9, 150)).unwrap();
+        for (partition, expected) in [(0, vec![&b"c"[..], b"a"]), (1, vec![b"b"])] {
+            let part = Part { partition, shards: Vec::new() };
+            let mut reader = log.read_after(130, Some(&part)).unwrap();
+            let mut found = Vec::new();
+            while let Some(record) = reader.next().unwrap() {
+                found.push(record.command.to_vec());
+            }
+            assert_eq!(found, expected, "partition {partition}");
+            assert!(reader.is_at_end());
+        }
     }
 
     /// One that somebody emptied had acknowledged what only it and one that is away had.

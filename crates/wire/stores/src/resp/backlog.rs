@@ -118,12 +118,12 @@ impl LineBuilder {
             return; // its number comes next
         }
         match position(mark) {
-            Some(at) if self.line.last().is_none_or(|last| last <= at) => {
+            Some(at) if self.line.last().is_none_or(|last| last <= at && last.1 <= at.1) => {
                 let commands = std::mem::take(&mut self.line.tail);
                 self.line.base.get_or_insert(at);
                 self.line.passes(at);
                 if !commands.is_empty() {
-                    self.push(Batch { mark: at, commands: in_databases(commands) });
+                    self.push(at, commands);
                 }
             }
             // It was filled, or set back by others.
@@ -137,9 +137,23 @@ impl LineBuilder {
         }
     }
 
-    fn push(&mut self, batch: Batch) {
-        self.bytes += batch.commands.len();
-        self.line.batches.push_back(batch);
+    /// The same number may be told again, at a reconnection or in a new term. What the server did
+    /// meanwhile nobody sent it (it removed an expired key), and a number is given once.
+    fn push(&mut self, mark: (u64, u64), mut commands: Vec<u8>) {
+        let batches = &mut self.line.batches;
+        let mut mark = mark;
+        if batches.back().is_some_and(|last| last.mark.1 == mark.1)
+            && let Some(same) = batches.pop_back()
+        {
+            self.bytes -= same.commands.len();
+            mark = same.mark;
+            commands = [same.commands, commands].concat();
+        } else if self.line.base.is_some_and(|base| base.1 == mark.1) {
+            return; // whoever is there does it too
+        }
+        let commands = in_databases(commands);
+        self.bytes += commands.len();
+        batches.push_back(Batch { mark, commands });
         while self.bytes > self.bytes_max
             && let Some(oldest) = self.line.batches.pop_front()
         {
@@ -347,6 +361,33 @@ mod tests {
         ];
         assert_eq!(batches(&line), expected);
         assert_eq!(line.tail, bytes(&["SET c 3"]));
+    }
+
+    /// At a reconnection, in a new term, and where a script is begun with; Redis removes a key.
+    #[test]
+    fn a_number_that_is_told_again_is_given_once() {
+        let line = line(&[
+            "MARK 3 40",
+            "DEL expired",
+            "MARK 3 40",
+            "SET a 1",
+            "MARK 3 41",
+            "DEL b",
+            "MARK 3 41",
+            "SELECT 7",
+            "DEL c",
+            "SELECT 0",
+            "MARK 5 41",
+            "SET d 1",
+            "MARK 5 42",
+        ]);
+        assert_eq!((line.base, line.last()), (Some((3, 40)), Some((5, 42))));
+        let same = ["SELECT 0", "SET a 1", "DEL b", "SELECT 7", "DEL c", "SELECT 0"];
+        let expected = [((3, 41), bytes(&same)), ((5, 42), bytes(&["SET d 1"]))];
+        assert_eq!(batches(&line), expected);
+        // Of a later term, and fewer: others have set it back.
+        let back = self::line(&["MARK 3 40", "SET a 1", "MARK 3 41", "SET b 1", "MARK 5 40"]);
+        assert_eq!((back.base, back.batches.len()), (Some((5, 40)), 0));
     }
 
     /// One that was ahead of the log: its number comes behind what it did.
