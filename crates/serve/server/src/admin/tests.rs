@@ -34,7 +34,7 @@ use evenkeel_http_proxy::agent_state::{AgentState, AgentStates};
 use evenkeel_http_proxy::agent_surface;
 use evenkeel_mesh::{
     AlarmState, ControllerState, DestinationState, EnforcedState, FollowerState, PairState,
-    PathState, PlanState, RedirectState, SiteState,
+    PathState, PlanState, PricedSiteState, PricedState, RedirectState, SiteState,
 };
 use evenkeel_placement::state::{
     DatabaseState, IntervalState, MoveState, OptionState, PlacementState,
@@ -495,7 +495,9 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
     let with_source = Config::read(&node).unwrap();
     keys(&status_of(&with_source, &World::new(&with_source)), &mut given);
     let site = SiteState { path: Some(PathState::default()), ..SiteState::default() };
-    let plan = PlanState { pairs: vec![PairState::default()], ..PlanState::default() };
+    let priced = PricedState { sites: vec![PricedSiteState::default()], ..Default::default() };
+    let (pairs, priced) = (vec![PairState::default()], Some(priced));
+    let plan = PlanState { pairs, priced, ..PlanState::default() };
     let mesh = RedirectState {
         sites: vec![site],
         plan: Some(plan),

@@ -146,7 +146,9 @@ mod tests {
         let lines = lines(&series);
         let names: Vec<&str> = lines.iter().map(|line| line.rule).collect();
         assert_eq!(names, ["last", "mean", "trend", "damped", "season", "tested"]);
-        assert!(lines[2].absolute < 1e-9 && lines[5].absolute < lines[0].absolute, "{lines:?}");
+        // It begins without a trend, and is soon right.
+        assert!(lines[2].absolute < 1e-3 * lines[0].absolute, "{lines:?}");
+        assert!(lines[5].absolute < lines[0].absolute, "{lines:?}");
         // A rising line is always foretold too low by the past.
         assert!(lines[1].bias < 0.0 && lines[1].short < 1e-9, "{lines:?}");
         assert!(summary(&series, &lines).ends_with("trend"), "{}", summary(&series, &lines));
