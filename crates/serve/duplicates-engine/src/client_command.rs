@@ -22,6 +22,8 @@ pub(super) const BAD_NAME: &str =
     "ERR Client names cannot contain spaces, newlines or special characters.";
 const NO_TRACKING: &str = "ERR client tracking is not offered here: keep values in the client \
                            for a time of your own, or read them with consistency eventual";
+/// What is kept of a process's word is bounded; it is of 16 bytes.
+const WORD_BYTES_MAX: usize = 64;
 const BAD_ADDRESS: &str = "ERR EK.RELAYED takes the client's address, such as 10.0.0.7:40312";
 
 impl Client {
@@ -60,7 +62,7 @@ impl Inner {
         }
     }
 
-    /// `EK.RELAYED address [ROUTED]`: a process that stands by passes this client on; or, of a
+    /// `EK.RELAYED address [ROUTED word]`: a process that stands by passes this client on; or, of a
     /// service of several groups, the commands of a plain client that are this group's. Such a
     /// session goes on where another one ended, maybe at another leader: so it begins with having
     /// seen every write.
@@ -69,16 +71,23 @@ impl Inner {
         let Some(address) = address.and_then(|text| text.parse::<SocketAddr>().ok()) else {
             return self.refuse(id, BAD_ADDRESS);
         };
-        let is_routed = match parsed.arguments().get(2) {
-            Some(word) if word.eq_ignore_ascii_case(b"ROUTED") && parsed.len() == 3 => true,
-            None => false,
-            Some(_) => return self.refuse(id, SYNTAX),
+        let arguments = parsed.arguments();
+        let routed = match (arguments.get(2), arguments.get(3)) {
+            (None, _) => None,
+            (Some(_), Some(word))
+                if arguments.is(2, "routed")
+                    && parsed.len() == 4
+                    && word.len() <= WORD_BYTES_MAX =>
+            {
+                Some(String::from_utf8_lossy(word).into_owned())
+            }
+            (Some(_), _) => return self.refuse(id, SYNTAX),
         };
         let last = self.history.last().sequence;
         if let Some(client) = self.client(id) {
             client.about.address = address.to_string();
-            if is_routed {
-                (client.is_routed, client.is_of_cluster) = (true, false);
+            if routed.is_some() {
+                (client.routed, client.is_of_cluster) = (routed, false);
                 client.session.saw(last);
             }
         }

@@ -49,8 +49,9 @@ pub struct Client {
     pub(super) is_leaving: bool,
     /// It speaks Redis Cluster's protocol.
     pub(super) is_of_cluster: bool,
-    /// It is what a plain client, whose keys are in several groups, has with this group.
-    pub is_routed: bool,
+    /// It is what a plain client, whose keys are in several groups, has with this group: the word
+    /// that is said last to it.
+    pub routed: Option<String>,
     pub(super) name: Vec<u8>,
     /// Of which its keys are.
     pub(super) database: u8,
@@ -252,7 +253,7 @@ impl Inner {
             user: self.users.nobody().cloned(),
             is_leaving: false,
             is_of_cluster: false,
-            is_routed: false,
+            routed: None,
             name: Vec::new(),
             database: 0,
             about: About::new(self.now),

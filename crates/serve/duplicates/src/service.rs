@@ -231,8 +231,10 @@ impl Service {
             true => turns.take(opened, stop).await.map(drop),
             false => turns.take_all(opened, stop).await,
         };
-        while plain.join_next().await.is_some() {} // clients of other groups are owed answers too
-        ended
+        if ended.is_ok() {
+            while plain.join_next().await.is_some() {} // of other groups, they are owed answers too
+        }
+        ended // an error is told at once: the front ends with the process, which it ends
     }
 }
 

@@ -53,7 +53,7 @@ use self::etcd::{Campaign, Election, Held, Kept, Renewed, Swapped};
 pub use self::etcd_store::EtcdStore;
 pub use self::groups::{Group, Known, Processes};
 pub use self::processes::announce;
-pub use self::relay::{Door, ENDED, Holder, StandIn, name};
+pub use self::relay::{Door, Holder, StandIn, ended, name};
 pub use self::sentinel::Sentinel;
 pub use self::ways::{Reached, Unreached, Ways};
 use evenkeel_stores::clients::error::RemoteError;

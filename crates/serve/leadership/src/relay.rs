@@ -36,9 +36,6 @@ use tokio::time::{sleep, timeout};
 const PREFACE: &[u8] = b"*2\r\n$10\r\nEK.RELAYED\r\n";
 /// What a name has before the address for clients of Redis Cluster.
 const CLUSTER: &str = ", cluster ";
-/// What a leader says last to a session that a process has with it for a plain client: what was
-/// sent and is not answered by then was not done.
-pub const ENDED: &str = "EK.ENDED what was taken is answered, and nothing else is done";
 /// What is held of what the leader answers.
 const BUFFER_BYTES: usize = 16 << 10;
 /// How long the leader may take to answer that it leads.
@@ -208,6 +205,13 @@ impl StandIn {
         };
         first(answering, first(asking, deposed)).await
     }
+}
+
+/// What a leader says last to a session that a process has with it for a plain client: what was
+/// sent and is not answered by then was not done. It says the word that the session began with
+/// (`EK.RELAYED address ROUTED word`), which no script knows.
+pub fn ended(word: &str) -> String {
+    format!("EK.ENDED {word} what was taken is answered, and nothing else is done")
 }
 
 /// Tells a leader whose connection this is.

@@ -4,6 +4,7 @@
 //! A session with a leader begins as the client's connection stands (who it is, its database, …),
 //! and with having seen every write: so what the client has written it sees, whoever leads now.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::cluster::greet;
 use super::groups::Known;
-use super::relay::{AGAIN_AFTER, PATIENCE, introduce};
+use super::relay::{AGAIN_AFTER, PATIENCE, ended, introduce};
 
 /// Where the groups of a service are led.
 #[derive(Debug, Clone)]
@@ -39,8 +40,16 @@ pub struct Ways {
     pub hold: Duration,
 }
 
-/// A session with a leader; and where that is, if it is another process.
-pub type Reached = (Stream, Option<ServerAddress>);
+/// A session with a leader.
+#[derive(Debug)]
+pub struct Reached {
+    /// What is said there.
+    pub stream: Stream,
+    /// Where it is, if it is another process.
+    pub at: Option<ServerAddress>,
+    /// What the leader says last, if it ends in order ([`ended`]).
+    pub last: String,
+}
 
 /// Why there is no session with a group's leader.
 #[derive(Debug)]
@@ -68,8 +77,8 @@ impl Ways {
         self.known.borrow().holders.get(group)?.cluster
     }
 
-    /// A session with a group's leader for the client at this address; and where, if that is
-    /// another process. `state` are commands and how many they are.
+    /// A session with a group's leader for the client at this address. `state` are commands and
+    /// how many they are.
     ///
     /// # Errors
     /// When nobody is reached in time, or the leader refuses what the client is.
@@ -84,8 +93,8 @@ impl Ways {
         let searching = async {
             loop {
                 match timeout(PATIENCE, self.reach(group, client, &state)).await {
-                    Ok(Ok((leader, at, None))) => return Ok((leader, at)),
-                    Ok(Ok((_, _, Some(refusal)))) => return Err(Unreached::Refused(refusal)),
+                    Ok(Ok((reached, None))) => return Ok(reached),
+                    Ok(Ok((_, Some(refusal)))) => return Err(Unreached::Refused(refusal)),
                     Ok(Err(error)) => last = error.to_string(),
                     Err(_) => "its leader does not answer".clone_into(&mut last),
                 }
@@ -107,7 +116,7 @@ impl Ways {
         group: usize,
         client: SocketAddr,
         (state, replies): &(Vec<u8>, usize),
-    ) -> io::Result<(Stream, Option<ServerAddress>, Option<Vec<u8>>)> {
+    ) -> io::Result<(Reached, Option<Vec<u8>>)> {
         let here = self.here.borrow_and_update().get(group).cloned().flatten();
         let holder = self.known.borrow_and_update().holders.get(group).and_then(|it| it.cluster);
         let is_own = holder.is_some() && self.own.get(group) == Some(&holder);
@@ -121,9 +130,12 @@ impl Ways {
             }
             (None, Some(at)) => (dial(at, self.tls.as_ref()).await?, Some(at)),
         };
-        introduce(&mut leader, &[client.to_string().as_bytes(), b"ROUTED"]).await?;
+        // Each state has another key, which began as the operating system's randomness.
+        let word = format!("{:016x}", RandomState::new().hash_one(client));
+        let whose = client.to_string();
+        introduce(&mut leader, &[whose.as_bytes(), b"ROUTED", word.as_bytes()]).await?;
         let refusal = greet(&mut leader, state, *replies).await?;
-        Ok((leader, at, refusal))
+        Ok((Reached { stream: leader, at, last: ended(&word) }, refusal))
     }
 
     /// Waits until more is known.

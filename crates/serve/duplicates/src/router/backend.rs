@@ -1,8 +1,8 @@
 //! One client's session with the leader of one group: what was sent, and what it owes.
 //!
 //! **What is known of a command** whose session ended: it was not sent as a whole, or the leader
-//! said that it had taken no more ([`ENDED`]): then it was not done, and is sent to whoever leads
-//! next. Or it may be done: then only a read is sent again.
+//! said that it had taken no more ([`Reached::last`]): then it was not done, and is sent to whoever
+//! leads next. Or it may be done: then only a read is sent again.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::AsyncWrite as _;
 
-use evenkeel_leadership::{ENDED, Reached, Unreached, Ways};
+use evenkeel_leadership::{Reached, Unreached, Ways};
 use evenkeel_runtime::accept::Stream;
 use evenkeel_settings::address::ServerAddress;
 use evenkeel_store_link::inbox::Inbox;
@@ -21,7 +21,7 @@ use evenkeel_stores::resp::reply::{self, ReplyScanner};
 
 /// How often a read is sent again whose leader was lost while it was under way.
 const TRIES_MAX: u8 = 3;
-/// How often a command is sent to a next leader: also a script may answer what a leader says last.
+/// How often a command is sent to a next leader, should leaders end one behind the other.
 const LEADERS_MAX: u8 = 16;
 /// What a leader says to a client that waits when it stops leading.
 const WAITS_NO_MORE: &[u8] = b"-UNAVAILABLE this process ends\r\n";
@@ -91,6 +91,8 @@ pub(super) struct Backend {
     link: Link,
     /// Where it is, if it is another process.
     at: Option<ServerAddress>,
+    /// What the leader says last, if it ends in order.
+    last: String,
     inbox: Inbox,
     scanner: ReplyScanner,
     out: Vec<u8>,
@@ -120,6 +122,7 @@ impl Backend {
         let mut backend = Self {
             link: Link::Opening(Box::pin(ways.open(group, client, state))),
             at: None,
+            last: String::new(),
             inbox: Inbox::default(),
             scanner: ReplyScanner::default(),
             out: Vec::new(),
@@ -262,7 +265,9 @@ impl Backend {
     pub(super) fn poll(&mut self, may_read: bool, context: &mut Context<'_>) -> Poll<Event> {
         if let Link::Opening(opening) = &mut self.link {
             match ready!(opening.as_mut().poll(context)) {
-                Ok((stream, at)) => (self.link, self.at) = (Link::Open(stream), at),
+                Ok(Reached { stream, at, last }) => {
+                    (self.link, self.at, self.last) = (Link::Open(stream), at, last);
+                }
                 Err(unreached) => return Poll::Ready(Event::Unreached(unreached)),
             }
         }
@@ -306,7 +311,8 @@ impl Backend {
             {
                 let reply = self.inbox.filled()[..length].to_vec();
                 self.inbox.consume(length);
-                if reply.strip_prefix(b"-").is_some_and(|text| text.starts_with(ENDED.as_bytes())) {
+                let line = reply.strip_prefix(b"-").and_then(|text| text.strip_suffix(b"\r\n"));
+                if line == Some(self.last.as_bytes()) {
                     self.has_ended = true;
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::watch;
 
 use super::Router;
-use evenkeel_leadership::{ENDED, Known, Ways};
+use evenkeel_leadership::{Known, Ways, ended};
 use evenkeel_redis_acl::Users;
 use evenkeel_runtime::accept::{
     AcceptConfig, Dialer, Link, Listener, Peer, ServeConnection, Stop, Stream, accept,
@@ -22,6 +22,8 @@ enum Does {
     Says(&'static str),
     /// It says this, and ends.
     Ends(String),
+    /// It says this and that it has taken no more, and ends.
+    HandsOver(&'static str),
     /// Nothing, for ever.
     Hangs,
 }
@@ -39,6 +41,7 @@ impl ServeConnection for Leader {
     async fn serve(self: Rc<Self>, mut stream: Stream, _: Peer, _: Rc<Link>) {
         let session = self.sessions.replace_with(|count| *count + 1);
         let (mut parser, mut inbox) = (RequestParser::default(), Vec::new());
+        let mut last = String::new();
         loop {
             while let Ok(Some(length)) = parser.parse(&inbox) {
                 let words: Vec<String> = parser
@@ -48,9 +51,12 @@ impl ServeConnection for Leader {
                     .collect();
                 inbox.drain(..length);
                 let words = words.join(" ");
-                let does = match words.starts_with("EK.RELAYED") {
-                    true => Does::Says("+OK"),
-                    false => {
+                let does = match words.strip_prefix("EK.RELAYED ") {
+                    Some(whose) => {
+                        last = ended(whose.rsplit(' ').next().unwrap());
+                        Does::Says("+OK")
+                    }
+                    None => {
                         self.asked.borrow_mut().push(words.clone());
                         (self.rule)(session, &words)
                     }
@@ -61,6 +67,10 @@ impl ServeConnection for Leader {
                     }
                     Does::Ends(text) => {
                         stream.write_all(text.as_bytes()).await.unwrap();
+                        return;
+                    }
+                    Does::HandsOver(text) => {
+                        stream.write_all(format!("{text}-{last}\r\n").as_bytes()).await.unwrap();
                         return;
                     }
                     Does::Hangs => {}
@@ -198,13 +208,24 @@ fn a_read_whose_leader_dies_by_it_is_not_sent_for_ever() {
 }
 
 #[test]
-fn a_script_that_says_what_a_leader_says_last_is_not_sent_for_ever() {
+fn leaders_that_end_one_behind_the_other_are_not_asked_for_ever() {
     run(async {
-        let ended = rule(|_, _| Does::Ends(format!("-{ENDED}\r\n")));
-        let mut world = World::begin([ended, says("+fine")]);
-        world.tell(&["EVAL x 1 b"]).await;
+        let mut world = World::begin([rule(|_, _| Does::HandsOver("")), says("+fine")]);
+        world.tell(&["INCR b"]).await;
         assert_eq!(world.heard().await, (String::new(), true));
         assert_eq!(world.asked(0).len(), 16);
+    });
+}
+
+#[test]
+fn a_script_that_says_what_a_leader_says_last_is_answered_and_done_once() {
+    run(async {
+        const SAYS: &str = "-EK.ENDED 0123456789abcdef what was taken is answered, and nothing \
+            else is done";
+        let mut world = World::begin([says(SAYS), says("+fine")]);
+        world.tell(&["EVAL x 1 b", "INCR b"]).await;
+        assert_eq!(world.heard().await, (format!("{SAYS} ").repeat(2), false));
+        assert_eq!(world.asked(0), ["EVAL x 1 b", "INCR b"]);
     });
 }
 
@@ -212,10 +233,8 @@ fn a_script_that_says_what_a_leader_says_last_is_not_sent_for_ever() {
 fn what_a_leader_has_not_taken_goes_to_the_next_one() {
     run(async {
         let hands_over = |session, asked: &str| match (session, asked) {
-            (0, "INCR b") => Does::Ends(format!("-{ENDED}\r\n")),
-            (0, "BLPOP b 0") => {
-                Does::Ends(format!("-UNAVAILABLE this process ends\r\n-{ENDED}\r\n"))
-            }
+            (0, "INCR b") => Does::HandsOver(""),
+            (0, "BLPOP b 0") => Does::HandsOver("-UNAVAILABLE this process ends\r\n"),
             _ => Does::Says("+next"),
         };
         for asked in ["INCR b", "BLPOP b 0"] {
@@ -301,7 +320,7 @@ fn a_leader_that_refuses_the_user_is_heard() {
 fn who_asks_more_of_a_leader_that_ends_and_alone_knew_it_is_ended() {
     run(async {
         let hands_over = |asked: &str| match asked {
-            "INCR b" => Does::Ends(format!("-{ENDED}\r\n")),
+            "INCR b" => Does::HandsOver(""),
             "PING" => Does::Ends(String::new()),
             "SUBSCRIBE c" => Does::Says("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1"),
             _ => Does::Says("+OK"),
@@ -325,7 +344,7 @@ fn who_asks_more_of_a_leader_that_ends_and_alone_knew_it_is_ended() {
 fn a_transaction_of_which_a_leader_took_nothing_goes_to_the_next_one() {
     run(async {
         let hands_over = |session, _: &str| match session {
-            0 => Does::Ends(format!("-{ENDED}\r\n")),
+            0 => Does::HandsOver(""),
             _ => Does::Says("+next"),
         };
         let mut world = World::begin([rule(hands_over), says("+fine")]);
