@@ -452,6 +452,9 @@ impl Inner {
             Repeat::Partial | Repeat::Once => self.stamp_behind(write.commands, write.is_single),
         };
         for server in to.iter() {
+            if write.repeat != Repeat::Idempotent {
+                self.mark_before_group(server);
+            }
             let connection = &mut self.servers[server].ordered;
             let owed = match write.repeat {
                 Repeat::Idempotent => {

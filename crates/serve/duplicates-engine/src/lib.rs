@@ -151,7 +151,7 @@ use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::channels::Subscriptions;
 use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
-use evenkeel_wal::{Log, LogError};
+use evenkeel_wal::{Log, LogError, LogPlace};
 use expiry::Expiry;
 use function_flags::FunctionFlags;
 use gather::Gather;
@@ -618,6 +618,18 @@ impl Inner {
         state.ordered.owe(Owed::Mark { watermark: position });
         state.marked = position;
         self.members.sent(self.now, server, None);
+    }
+
+    /// Whether the duplicates' watermarks are all that tells which writes there were.
+    pub(crate) fn is_log_in_memory(&self) -> bool {
+        self.config.log.place == LogPlace::Memory
+    }
+
+    /// A group that fails leaves no watermark, and what came before it waits for one.
+    pub(crate) fn mark_before_group(&mut self, server: usize) {
+        if self.is_log_in_memory() {
+            self.mark(server);
+        }
     }
 
     /// Tells all live duplicates of a partition what they have, so that they say it.

@@ -372,8 +372,8 @@ mod tests {
         std::fs::remove_dir_all(directory).unwrap();
     }
 
-    /// The last write of a dead leader, in the line of one duplicate of each of two partitions: both
-    /// have a place, and a duplicate that has another write of that number is not ours.
+    /// The last write of a dead leader, in the lines of two partitions: both have a place, and a
+    /// duplicate that has another write of that number is not ours.
     #[test]
     fn tails_are_of_the_new_epoch_and_each_has_its_own_number() {
         let mark = |sequence| Position { epoch: Epoch(4), sequence: Sequence(sequence) };
@@ -405,8 +405,8 @@ mod tests {
         LogSettings { place: LogPlace::Memory, ..LogSettings::default() }
     }
 
-    /// A duplicate that came back is marked with the last number of all partitions, which a write of
-    /// another one has.
+    /// A duplicate that came back is marked with the last number of all partitions, which a write
+    /// of another one has.
     #[test]
     fn two_partitions_may_tell_the_same_number() {
         let batch = |mark, commands: &[u8]| Batch { mark, commands: commands.to_vec() };
