@@ -1,8 +1,8 @@
 //! Which functions write nothing: `FCALL` of one is a read, as `FCALL_RO` is.
 //!
 //! One duplicate is asked for all of them, behind the last change of libraries, when the first is
-//! called after that. Where it cannot say, `FCALL` is done by one duplicate as any script, and it is
-//! asked again a second later.
+//! called after that. Where it cannot say, `FCALL` is done by one duplicate as any script, and it
+//! is asked again a second later.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -116,7 +116,7 @@ mod tests {
         {
             let mut inner = world.engine.borrow();
             assert_eq!(inner.flags_of_function(client, b"r"), Flagged::MayWrite);
-            inner.now = inner.now + AGAIN_AFTER;
+            inner.now += AGAIN_AFTER;
             assert_eq!(inner.flags_of_function(client, b"r"), Flagged::Asked);
         }
         assert_eq!(world.say(0, ORDERED, LIST), ["FUNCTION", "LIST"]);

@@ -11,8 +11,8 @@ use evenkeel_core::units::{Probability, Rate};
 /// Values of curves at most, of all pairs, where quanta are less than asked for because of a small
 /// site: some hundredths of a second.
 const FINE_VALUES_MAX: u64 = 1 << 20;
-/// Loads of all sites at most where plans are by price, for the same reason: each is priced with all
-/// dimmers, with and without hedges.
+/// Loads of all sites at most where plans are by price, for the same reason: each is priced with
+/// all dimmers, with and without hedges.
 const PRICED_LOADS_MAX: u64 = 1 << 14;
 /// A site of which nothing was seen yet is given one in so many of all requests.
 const FIRST: u64 = 20;

@@ -298,8 +298,7 @@ impl Client {
         self.poll_turned(context);
         let (mut has_moved, is_draining) = (false, self.link.order() >= Order::Drain);
         for group in 0..self.sessions.len() {
-            loop {
-                let Some(session) = &mut self.sessions[group] else { break };
+            while let Some(session) = &mut self.sessions[group] {
                 // What came early waits for answers: who owes one is read.
                 let is_early = self.early.len() < OUT_BYTES_PAUSE || session.owes();
                 let may_read = self.out.len() < OUT_BYTES_PAUSE && is_early;
@@ -339,7 +338,7 @@ impl Client {
         let Some(session) = &mut self.sessions[group] else { return };
         if session.is_message(reply) {
             // Whoever hears them is told first that it listens, and in which protocol.
-            let is_early = self.slots.front().is_some_and(|it| it.is_kept());
+            let is_early = self.slots.front().is_some_and(Slot::is_kept);
             let out = if is_early { &mut self.early } else { &mut self.out };
             return out.extend_from_slice(reply);
         }

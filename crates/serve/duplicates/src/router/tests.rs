@@ -488,7 +488,7 @@ fn a_flood_of_messages_hides_no_answer_of_another_group() {
         });
         world.tell(&["SUBSCRIBE c"]).await;
         let (heard, is_over) = world.heard().await;
-        assert!(!is_over && heard.starts_with("*3 $9 subscribe"), "{:.60}", heard);
+        assert!(!is_over && heard.starts_with("*3 $9 subscribe"), "{heard:.60}");
         assert_eq!(heard.matches("message").count(), 200);
     });
 }
