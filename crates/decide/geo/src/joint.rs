@@ -126,6 +126,12 @@ pub struct Planned {
     /// `last[i][j]`: what the last quantum of `i` costs that is served at `j`, as much as would be
     /// saved without it; 0 where none is. At most `more[i][i]`, or it would be served at home.
     pub last: Vec<Vec<u64>>,
+    /// What one more quantum of each data centre costs where that is cheapest, of the places that
+    /// may serve one more: the price of its demand, millionths of a violation.
+    pub price: Vec<u64>,
+    /// `late_ppm[i][j]`: of the requests of `i` that are served at `j`, how many miss the objective
+    /// with the content and the hedges that `states` say, parts per million.
+    pub late_ppm: Vec<Vec<u32>>,
     /// Requests that miss the objective: quanta times parts per million.
     pub violations: u64,
     /// The same everywhere for the same plan.
@@ -258,8 +264,7 @@ impl Joint {
             capacity => Some(work(site) / u64::from(capacity.max(1))),
         };
         let late = |from: usize, to: usize| {
-            let ppm = pricing.late.ppm(from, to, work(to), states[to].is_hedged);
-            u64::from(answer.rates[from][to]) * ppm
+            pricing.late.ppm(from, to, work(to), states[to].is_hedged) as u32
         };
         let cost = |site: usize| pricing.sum(site, loads[site], &users(site), states[site]);
         let square = |of: &dyn Fn(usize, usize) -> u64| -> Vec<Vec<u64>> {
@@ -270,6 +275,18 @@ impl Joint {
             users[from].1 += 1;
             pricing.least(to, &users).saturating_sub(cost(to))
         };
+        let more = square(&more);
+        let has_room = |from: usize, to: usize| {
+            let row = &answer.rates[from];
+            from == to
+                || (row[to] < self.priced.limit(from, to)
+                    && row[from] >= self.priced.kept(from, self.priced.demand()[from])
+                    && loads[to] < self.priced.bounds()[to])
+        };
+        let price = |from: usize| -> u64 {
+            let open = sites.clone().filter(|to| has_room(from, *to));
+            open.map(|to| more[from][to]).min().unwrap_or_default()
+        };
         let last = |from: usize, to: usize| {
             let mut users = users(to);
             users[from].1 = users[from].1.saturating_sub(1);
@@ -279,9 +296,16 @@ impl Joint {
         Ok(Planned {
             cost: sites.clone().map(cost).sum(),
             utilisation_ppm: sites.clone().map(utilisation).collect(),
-            more: square(&more),
+            price: sites.clone().map(price).collect(),
+            late_ppm: sites
+                .clone()
+                .map(|from| sites.clone().map(|to| late(from, to)).collect())
+                .collect(),
+            more,
             last: square(&last),
-            violations: pairs.map(|(from, to)| late(from, to)).sum(),
+            violations: pairs
+                .map(|(from, to)| u64::from(answer.rates[from][to]) * u64::from(late(from, to)))
+                .sum(),
             hash: hash(&answer, &states),
             states,
             answer,

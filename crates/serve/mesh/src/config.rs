@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::planner::{Aim, PlannerConfig, Writes};
 use evenkeel_geo::{ALL_PPM, Overload};
@@ -54,6 +55,8 @@ pub struct RedirectConfig {
     pub quantum_ppm: u32,
     /// How many times a load is assumed to weigh.
     pub load_bias: f64,
+    /// Whether this site's curves follow what is seen of it; default yes.
+    pub learn: bool,
     /// Whether requests that change something stay where they come; default no.
     pub writes_stay: bool,
     /// Whether there are requests that only their own site may serve (those of Cassandra's local
@@ -76,7 +79,8 @@ pub struct RedirectSite {
     pub datacenter: Option<String>,
     /// Where its mesh listens.
     pub peer: ServerAddress,
-    /// Its profile, and others that may replace it while something interferes.
+    /// Its profile, and others that may replace it while something interferes. None: its curves
+    /// are a guess until they are learnt.
     pub curves: Vec<PathBuf>,
 }
 
@@ -108,6 +112,13 @@ impl RedirectConfig {
             limits_ppm: self.limits_ppm(),
             ..PlannerConfig::new(self.period)
         }
+    }
+
+    /// How the curves of this site learn.
+    pub fn learns(&self) -> Option<Prior> {
+        let is_guessed = self.sites[self.site.index()].curves.is_empty();
+        let kind = if is_guessed { Prior::Guess } else { Prior::Profile };
+        self.learn.then_some(kind)
     }
 
     /// In hundredths, so that 1.5 is a whole number; `None` where all cost the same.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::planner::Writes;
 use evenkeel_mesh::config::RedirectPair;
@@ -69,6 +70,22 @@ fn limits_alone_need_no_aim_of_cost_and_bring_no_prices() {
     let planner = read("", &limit).unwrap().redirect.unwrap().planner();
     assert_eq!(planner.prices, None);
     assert_eq!(planner.limits_ppm.unwrap()[0][1], 50_000);
+}
+
+#[test]
+fn a_site_without_curves_must_learn() {
+    let read = |keys: &str| {
+        let text = configuration(keys, "").replacen("curves = [\"shop.profile.toml\"]\n", "", 1);
+        let config = Node::parse(&text, "run.toml").and_then(|node| Config::read(&node));
+        config.map_err(|problems| problems.to_string())
+    };
+    let redirect = read("").unwrap().redirect.unwrap();
+    assert_eq!(redirect.learns(), Some(Prior::Guess), "it is the first, this one");
+    let refused = read("learn = false").unwrap_err();
+    assert!(refused.contains("false, and \"london\" has no curves"), "{refused}");
+    let profiled = configuration("learn = false", "");
+    let config = Node::parse(&profiled, "run.toml").and_then(|node| Config::read(&node));
+    assert_eq!(config.unwrap().redirect.unwrap().learns(), None);
 }
 
 #[test]

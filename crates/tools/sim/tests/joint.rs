@@ -74,6 +74,23 @@ fn where_nothing_is_wrong_a_joint_plan_costs_no_more_than_loops() {
     assert!(joint.cost <= 1.05 * loops.cost, "{joint:?} and {loops:?}");
 }
 
+/// The bar: from the second minute on no worse than 1.3 times the right profile.
+#[test]
+fn a_profile_that_is_off_by_two_costs_little_more_than_the_right_one() {
+    let cost = |scale: &str, learn: bool| {
+        let learn = format!("redirect.learn={learn}");
+        let sets = ["workload.duration=200s", "run.warmup=0.4", scale, &learn];
+        run(&quick("joint-wrong-profile.toml", &sets), "joint").1.cost
+    };
+    let right = cost("redirect.profile_scale=1.0", false);
+    let kept = cost("redirect.profile_scale=2.0", false);
+    assert!(kept > 1.3 * right, "nothing had to be learnt: {kept}, with the right one {right}");
+    for scale in ["redirect.profile_scale=2.0", "redirect.profile_scale=0.5"] {
+        let learnt = cost(scale, true);
+        assert!(learnt <= 1.3 * right, "{scale}: {learnt}, with the right one {right}");
+    }
+}
+
 #[test]
 fn users_of_a_site_that_is_down_go_to_the_nearest_other() {
     let faults = "faults=[{at='5s',crash=0}, {at='5s',crash=1}]";

@@ -3,7 +3,7 @@
 use super::super::joint::{Hedged, Joint, Planned, Prices, Service};
 use super::super::{Problem, ProblemError};
 use super::inputs::Inputs;
-use super::{Plan, Planner, PlannerError, SiteCurves, Snapshot};
+use super::{Plan, Planner, PlannerError, SiteCurves, SiteId, Snapshot};
 
 /// Plans for all sites by price, the same at each of them.
 ///
@@ -37,6 +37,14 @@ impl JointPlanner {
         };
         let hedged = hedged.map(with).transpose()?;
         Ok(Self { planner, hedged, services, prices })
+    }
+
+    /// The curves of a site with hedges, if there are any.
+    ///
+    /// # Panics
+    /// When there is no such site.
+    pub fn hedged(&self, site: SiteId) -> Option<&SiteCurves> {
+        self.hedged.as_ref().map(|(planner, _)| planner.curves(site))
     }
 
     /// The plan of an epoch: shares as a [`Plan`] has them, and what comes with them.

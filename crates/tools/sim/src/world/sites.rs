@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use evenkeel_core::request::Dispatcher;
 use evenkeel_core::time::nanos;
-use evenkeel_core::units::Rate;
+use evenkeel_core::units::{Dimmer, Rate};
 use evenkeel_core::{Duration, Instant, ReplicaId, Rng};
 use evenkeel_geo::curve::{Conditions, Family, Residual};
 use evenkeel_geo::epoch::{Rejection, SiteId, SiteSet, Snapshot, Step};
@@ -72,6 +72,8 @@ pub(super) struct Sites {
     /// By site, whether the newest plan hedges there; all before there is one, and where plans are
     /// not by price.
     hedges: Vec<bool>,
+    /// What that plan foretells with its dimmers and hedges, where plans are by price.
+    late_ppm: Option<Vec<Vec<u32>>>,
     /// The newest plan, and the hash of the snapshot it was made from: those who have the same
     /// snapshot need not plan again.
     newest: Option<(u64, Plan)>,
@@ -161,14 +163,17 @@ impl Sites {
         let site_of_client = owners(&clients);
         let planner = make_planner(scenario, geography, mode, spelling.policy);
         let fingerprint = planner.as_ref().map_or(0, Planner::fingerprint);
-        let control = |site: usize| {
-            let own = planner.as_ref().map(|planner| {
-                (planner.curves(SiteId::new(site)), geography.sites[site].servers as u32)
-            });
-            Control::new((site, count), mode, redirect, (fingerprint, own))
-        };
         let by_price = planner.clone().filter(|_| mode.is_priced());
         let joint = by_price.map(|it| priced::planner(scenario, geography, spelling, it));
+        let control = |site: usize| {
+            let servers = geography.sites[site].servers as u32;
+            let own = planner.as_ref().map(|planner| (planner.curves(SiteId::new(site)), servers));
+            let mut control = Control::new((site, count), mode, redirect, (fingerprint, own));
+            control.learning = own.filter(|_| redirect.learn).map(|(curves, _)| {
+                priced::learning(scenario, redirect, curves, (joint.as_ref(), site))
+            });
+            control
+        };
         let middle = |from: usize, to: usize| {
             let [low, high] = geography.round_trip(from, to).unwrap_or_default();
             low + (high - low) / 2
@@ -213,6 +218,7 @@ impl Sites {
             planner,
             joint,
             hedges: vec![true; count],
+            late_ppm: None,
             site_of_client,
             servers,
             clients,
@@ -283,6 +289,14 @@ impl Sites {
         self.controls[site].served(site == self.site_of_client[client]);
     }
 
+    /// A request that is no copy came to a server with this dimmer.
+    #[inline]
+    pub(super) fn came(&mut self, server: usize, dimmer: Option<Dimmer>, is_full: bool) {
+        if let Some(learning) = &mut self.controls[self.site_of_server[server]].learning {
+            learning.came(dimmer, is_full);
+        }
+    }
+
     /// Until when a request of a client waits for the site it was sent to, and the group at home.
     pub(super) fn waits(
         &mut self,
@@ -339,20 +353,23 @@ impl Sites {
         self.usable = (0..self.count()).filter(lives).map(SiteId::new).collect();
     }
 
+    fn living(&self, site: usize, servers: &[Server]) -> u32 {
+        servers[self.servers[site].clone()].iter().filter(|one| one.is_alive()).count() as u32
+    }
+
     /// Full requests per 1,000 s that a site's living servers serve.
     fn capacity_per_1000_s(&self, site: usize, servers: &[Server]) -> u64 {
-        let living =
-            servers[self.servers[site].clone()].iter().filter(|one| one.is_alive()).count();
+        let living = self.living(site, servers);
         match &self.planner {
             Some(planner) => {
-                let version = self.controls[site].version();
+                let curve = self.controls[site].curve();
                 let id = SiteId::new(site);
                 let writes = self.controls[site].writes();
-                planner.capacity_per_1000_s(id, version, writes, living as u32)
+                planner.capacity_per_1000_s(id, curve, writes, living)
             }
             None => {
                 let all = self.servers[site].len() as u64;
-                self.capacity_per_1000_s[site] * living as u64 / all
+                self.capacity_per_1000_s[site] * u64::from(living) / all
             }
         }
     }
@@ -373,12 +390,14 @@ impl Sites {
         if self.newest.as_ref().is_none_or(|(known, _)| *known != hash) {
             let is_apart = matches!(&self.newest, Some((_, plan)) if plan.epoch == snapshot.epoch);
             self.tally.report.plans_apart += u64::from(is_apart);
+            self.late_ppm = None;
             let plan = match &self.joint {
                 None => planner.plan(snapshot),
                 Some(joint) => {
                     let (plan, planned) =
                         joint.plan(snapshot).expect("services and prices were checked");
                     self.hedges = planned.states.iter().map(|state| state.is_hedged).collect();
+                    self.late_ppm = Some(planned.late_ppm);
                     plan
                 }
             };
@@ -393,7 +412,8 @@ impl Sites {
             row = sticky[site].follow(&row, *share);
         }
         for (to, &rate) in row.rates_per_1000_s.iter().enumerate() {
-            let ppm = plan.predicted_at(SiteId::new(site), SiteId::new(to));
+            let full = || plan.predicted_at(SiteId::new(site), SiteId::new(to));
+            let ppm = self.late_ppm.as_ref().map_or_else(full, |late| late[site][to]);
             let requests = rate as f64 * 1e-3 * self.period.as_secs_f64();
             self.tally.predictions.add(to != site, requests, ppm);
         }
@@ -533,8 +553,11 @@ impl World<'_> {
         let now = self.now;
         sites.controls[site].measure(now);
         if sites.mode == Mode::Hindsight {
-            sites.controls[site].foreknow(self.arriving.mean_rate(site, now, sites.period));
+            let begins = Control::begins(epoch, sites.period);
+            sites.controls[site].foreknow(self.arriving.mean_rate(site, begins, sites.period));
         }
+        let seen = (sites.living(site, &self.servers), sites.hedges[site]);
+        sites.controls[site].learn(sites.period, seen);
         if sites.controls[site].watch() {
             let version = sites.controls[site].version();
             sites.tally.report.curve_changes.push((now.as_secs_f64(), site, version));
