@@ -229,6 +229,17 @@ impl Joint {
         Effort { work_max: 6_000_000, work_exact: 1_000_000, tolerance }
     }
 
+    /// What one more quantum costs where that is cheapest, of the places that may serve one more.
+    fn price(&self, from: usize, answer: &Answer, more: &[u64]) -> u64 {
+        let (row, priced) = (&answer.rates[from], &self.priced);
+        let kept = priced.kept(from, priced.demand()[from]);
+        let is_open = |to: &usize| {
+            let has_way = row[*to] < priced.limit(from, *to) && row[from] >= kept;
+            *to == from || (has_way && answer.loads[*to] < priced.bounds()[*to])
+        };
+        (0..row.len()).filter(is_open).map(|to| more[to]).min().unwrap_or_default()
+    }
+
     /// The cheapest plan. A data centre may send requests away while it serves others'.
     ///
     /// # Errors
@@ -276,17 +287,6 @@ impl Joint {
             pricing.least(to, &users).saturating_sub(cost(to))
         };
         let more = square(&more);
-        let has_room = |from: usize, to: usize| {
-            let row = &answer.rates[from];
-            from == to
-                || (row[to] < self.priced.limit(from, to)
-                    && row[from] >= self.priced.kept(from, self.priced.demand()[from])
-                    && loads[to] < self.priced.bounds()[to])
-        };
-        let price = |from: usize| -> u64 {
-            let open = sites.clone().filter(|to| has_room(from, *to));
-            open.map(|to| more[from][to]).min().unwrap_or_default()
-        };
         let last = |from: usize, to: usize| {
             let mut users = users(to);
             users[from].1 = users[from].1.saturating_sub(1);
@@ -296,7 +296,7 @@ impl Joint {
         Ok(Planned {
             cost: sites.clone().map(cost).sum(),
             utilisation_ppm: sites.clone().map(utilisation).collect(),
-            price: sites.clone().map(price).collect(),
+            price: sites.clone().map(|from| self.price(from, &answer, &more[from])).collect(),
             late_ppm: sites
                 .clone()
                 .map(|from| sites.clone().map(|to| late(from, to)).collect())

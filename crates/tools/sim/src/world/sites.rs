@@ -155,8 +155,7 @@ fn make_planner(
 impl Sites {
     pub(super) fn new(scenario: &Scenario, spelling: Spelling<'_>, seed: u64) -> Option<Box<Self>> {
         let geography = scenario.geography.as_ref()?;
-        let mode = spelling.sharing.unwrap_or(Mode::Local);
-        let redirect = &geography.redirect;
+        let (mode, redirect) = (spelling.sharing.unwrap_or(Mode::Local), &geography.redirect);
         let count = geography.sites.len();
         let servers = ranges(geography.sites.iter().map(|site| site.servers));
         let clients = ranges(geography.sites.iter().map(|site| site.clients));
@@ -166,8 +165,8 @@ impl Sites {
         let by_price = planner.clone().filter(|_| mode.is_priced());
         let joint = by_price.map(|it| priced::planner(scenario, geography, spelling, it));
         let control = |site: usize| {
-            let servers = geography.sites[site].servers as u32;
-            let own = planner.as_ref().map(|planner| (planner.curves(SiteId::new(site)), servers));
+            let servers = |it| (it, geography.sites[site].servers as u32);
+            let own = planner.as_ref().map(|it| servers(it.curves(SiteId::new(site))));
             let mut control = Control::new((site, count), mode, redirect, (fingerprint, own));
             control.learning = own.filter(|_| redirect.learn).map(|(curves, _)| {
                 priced::learning(scenario, redirect, curves, (joint.as_ref(), site))
