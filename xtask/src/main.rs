@@ -1,5 +1,6 @@
-//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`,
-//! `pgo`, `compare`, `drivers`, `redis-apps`, `redis-clients`, `redis-suites` and `bench`.
+//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`, `pgo`,
+//! `compare`, `replay-bars`, `drivers`, `histories`, `redis-apps`, `redis-clients`, `redis-suites`
+//! and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
@@ -12,6 +13,7 @@ mod bench_redis;
 mod ci;
 mod compare;
 mod drivers;
+mod histories;
 mod lanes;
 mod machine;
 mod needs;
@@ -51,6 +53,9 @@ usage: cargo xtask COMMAND
                         pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
   predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is
                         wrong by more than a tenth; --help: options
+  replay-bars --simulated [OPTIONS]
+                        how often a rebuilt world foretells the tail under other policies, in
+                        eight worlds whose truth is known; --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
@@ -63,6 +68,8 @@ usage: cargo xtask COMMAND
                         options
   redis-clients         libraries of Redis Cluster (redis-py, go-redis, ioredis, Jedis, lettuce) at
                         two fronts, of which the leading one is killed and told to end
+  histories [OPTIONS]   clients of two fronts before three duplicates of Redis, while everything
+                        fails: whether what they saw can be; --help: options
   bench core            benchmarks of the decision code (cargo bench -p evenkeel-core)
   bench redirect [OPTIONS]
                         CPU for a proven redistribution plan, compared with Gecode and HiGHS
@@ -127,7 +134,12 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["schema"] => schema::write(),
         ["compare", options @ ..] => compare::run(options),
         ["predict", options @ ..] => predict::run(options),
+        ["replay-bars", options @ ..] => {
+            let bars = ["run", "--release", "-p", "evenkeel-replay", "--example", "bars", "--"];
+            workspace::run_cargo(&[&bars[..], options].concat(), &[])
+        }
         ["drivers", suites @ ..] => drivers::run_suites(suites),
+        ["histories", options @ ..] => histories::run(options),
         ["redis-clients"] => redis_clients::run(),
         ["redis-suites", suites @ ..] => redis_suites::run(suites),
         ["redis-apps", options @ ..] => redis_apps::run(options),

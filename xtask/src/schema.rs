@@ -24,7 +24,8 @@ const NAMED: &str = r"^[^/\s]+:[0-9]{1,5}$";
 const PLACE: &str = r"^(unix:/.*|[^/\s]+:[0-9]{1,5})$";
 
 /// Numbers that may be fractions though their ranges end with whole ones.
-const FRACTIONS: [&str; 4] = ["price", "tau", "per_node", "per_violation"];
+const FRACTIONS: [&str; 7] =
+    ["price", "tau", "per_node", "per_violation", "optional", "wan", "node"];
 
 /// Writes the schema anew.
 pub(crate) fn write() -> Result<()> {

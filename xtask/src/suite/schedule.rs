@@ -119,6 +119,8 @@ const COMPUTE: &[&str] = &[
     "evenkeel-settings",
     "evenkeel-sim",
     "evenkeel-papers",
+    "evenkeel-twin",
+    "evenkeel-replay",
 ];
 
 fn row(rows: &[Row], binary: &Binary) -> Row {

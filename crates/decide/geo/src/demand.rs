@@ -23,7 +23,10 @@
 //! `COLLAPSED` of the load it was then: who was sent too much is not sent as much again and
 //! again.
 //!
-//! **When it misleads**: a mean is half its time late, on average.
+//! **What is planned for** is not the mean but what it says of the next epoch
+//! ([`forecast`]): a mean is half its time late, on average, and the plan another epoch.
+
+pub mod forecast;
 
 use std::collections::VecDeque;
 
@@ -33,10 +36,13 @@ use super::learnt::Learnt;
 use super::split::SplitWindow;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_core::units::{Probability, Rate};
+use forecast::{Choice, Forecaster};
 
 /// Counts kept at most; with the shortest period of 100 ms they span 25 s.
 const COUNTS_MAX: usize = 256;
 
+/// A rate over less time than this is mostly chance, and workers hand up only now and then.
+const EXPECTED_FROM: Duration = Duration::from_secs(1);
 /// Time in which half of what a site once served in time is forgotten.
 const HALF_LIFE: Duration = Duration::from_secs(3_600);
 /// The share of a load under which most requests missed that a site is believed to serve.
@@ -103,6 +109,7 @@ impl Default for DemandSpan {
 #[derive(Clone, Debug, Default)]
 pub struct DemandMeter {
     span: DemandSpan,
+    forecaster: Forecaster,
     kept: VecDeque<(Instant, SplitTally)>,
     served: Vec<Served>,
 }
@@ -139,6 +146,8 @@ impl Served {
 pub struct Lately {
     /// Requests of the site's users, per second.
     pub demand: f64,
+    /// The same as it is expected while the next plan is in force.
+    pub expected: f64,
     /// The share of writes among them, in parts per million; 0 when none came.
     pub writes_ppm: u32,
     /// By worker, how many of them came to it in the time between the looks, as many as it counted
@@ -162,9 +171,14 @@ pub struct Lately {
 }
 
 impl DemandMeter {
-    /// A meter over this time.
-    pub const fn new(span: DemandSpan) -> Self {
-        Self { span, kept: VecDeque::new(), served: Vec::new() }
+    /// A meter over this time that foretells so; by default, by the rule that was least wrong.
+    pub fn new(span: DemandSpan, choice: Choice) -> Self {
+        Self { span, forecaster: Forecaster::new(choice), ..Self::default() }
+    }
+
+    /// The rule by which demand is foretold now.
+    pub const fn rule(&self) -> forecast::Rule {
+        self.forecaster.rule()
     }
 
     /// Takes the counts at the end of an epoch; the first ones are where counting begins. `home` is
@@ -177,6 +191,7 @@ impl DemandMeter {
         {
             self.kept.pop_front();
         }
+        let expected = self.expect(now);
         let until = &self.kept[self.kept.len() - 1];
         let epoch = Between { until, since: &self.kept[self.kept.len().saturating_sub(2)] };
         let span = Between { until, since: &self.kept[0] };
@@ -204,6 +219,7 @@ impl DemandMeter {
         let writes = span.rate(|window| window.writes);
         Lately {
             demand,
+            expected,
             writes_ppm: ppm(if demand > 0.0 { writes / demand } else { 0.0 }),
             arrived: span.alike(|window| window.arrived),
             waiting: until.1.waiting,
@@ -218,6 +234,19 @@ impl DemandMeter {
                 .max(0.0),
             in_time: self.served.iter().map(|served| served.believed()).collect(),
         }
+    }
+}
+
+impl DemandMeter {
+    /// Foretells the next epoch from the last one, or from the last second where epochs are short.
+    fn expect(&mut self, now: Instant) -> f64 {
+        let until = &self.kept[self.kept.len() - 1];
+        let mut earlier = self.kept.iter().rev().skip(1);
+        let is_long = |since: &&(Instant, SplitTally)| now.since(since.0) >= EXPECTED_FROM;
+        let since = earlier.clone().find(is_long).or_else(|| earlier.next_back());
+        let Some(since) = since else { return 0.0 };
+        let rate = Between { until, since }.rate(|window| window.arrived);
+        self.forecaster.next(now, now.since(since.0), rate)
     }
 }
 
@@ -249,7 +278,7 @@ impl Lately {
         let in_time = |site: usize| self.in_time.get(site).map_or(0, |per_s| rate(*per_s));
         let ended = self.ended.min(COUNT_MAX);
         Report {
-            demand_per_1000_s: rate(self.demand),
+            demand_per_1000_s: rate(self.expected),
             capacity_per_1000_s,
             backlog_requests: self.waiting.min(COUNT_MAX),
             writes_ppm: self.writes_ppm,

@@ -33,6 +33,7 @@
 //! own arrivals; the plan tells which load it is to leave. **Integers**: costs are millionths of a
 //! violation, dimmers whole percents; every data centre computes the same.
 
+mod explain;
 mod refine;
 
 use super::epoch::StableHash;
@@ -46,6 +47,9 @@ use refine::Refining;
 pub const JOINT_PRICE_MAX: u32 = 10 * ALL_PPM;
 /// What a load twice the capacity costs beyond its curve: the backlog left for the next plan.
 const OVERLOAD_PPM: u64 = 2 * ALL_PPM as u64;
+/// How far from a break-even hedges stay as they were, in millionths of the capacity (joint study,
+/// F6).
+pub const HEDGE_MARGIN_PPM: u64 = 20_000;
 /// Steps of the dimmer that are tried first, then whole percents around the best.
 const COARSE: u32 = 10;
 const FULL: u32 = 100;
@@ -98,6 +102,34 @@ pub struct State {
     pub is_hedged: bool,
 }
 
+evenkeel_core::named! {
+    /// What a plan says of hedges at a data centre: what is cheapest at the planned load, if it is
+    /// so with somewhat less load and with somewhat more.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Hedging {
+        /// Copies are worth more than they cost.
+        On = "on",
+        /// They are not.
+        Off = "off",
+        /// The load is within [`HEDGE_MARGIN_PPM`] of where that changes.
+        AsBefore = "as before",
+    }
+}
+
+impl Hedging {
+    /// Whether requests are hedged from now on. Demand varies around a break-even; without memory
+    /// hedges would begin and end with every plan (joint study, F6 and F10). The plan itself must
+    /// not remember: sites with the same reports have the same one.
+    #[must_use]
+    pub const fn follow(self, was: bool) -> bool {
+        match self {
+            Self::On => true,
+            Self::Off => false,
+            Self::AsBefore => was,
+        }
+    }
+}
+
 /// A problem of redirects with prices.
 #[derive(Clone, Debug)]
 pub struct Joint {
@@ -129,9 +161,11 @@ pub struct Planned {
     /// What one more quantum of each data centre costs where that is cheapest, of the places that
     /// may serve one more: the price of its demand, millionths of a violation.
     pub price: Vec<u64>,
-    /// `late_ppm[i][j]`: of the requests of `i` that are served at `j`, how many miss the objective
-    /// with the content and the hedges that `states` say, parts per million.
-    pub late_ppm: Vec<Vec<u32>>,
+    /// Whether requests are hedged at each data centre, for who has a plan after the other.
+    pub hedging: Vec<Hedging>,
+    /// `late[i][j]`: how many of the requests of `i` are late that are served at `j`, with the
+    /// content and the hedges that `states` say, parts per million.
+    pub late: Vec<Vec<u64>>,
     /// Requests that miss the objective: quanta times parts per million.
     pub violations: u64,
     /// The same everywhere for the same plan.
@@ -217,6 +251,21 @@ impl Joint {
         states[(load as usize).min(states.len() - 1)]
     }
 
+    /// What is said of hedges at a data centre that serves this load so.
+    fn hedging(&self, site: usize, load: u32, state: State) -> Hedging {
+        let margin = match self.pricing.late.plain.saturation()[site] {
+            u32::MAX => 0, // nobody knows what a share of the load is
+            capacity => (u64::from(capacity) * HEDGE_MARGIN_PPM).div_ceil(PPM) as u32,
+        };
+        let around = [load.saturating_sub(margin), load.saturating_add(margin)];
+        let is_same = |&load: &u32| self.state(site, load).is_hedged == state.is_hedged;
+        match (around.iter().all(is_same), state.is_hedged) {
+            (true, true) => Hedging::On,
+            (true, false) => Hedging::Off,
+            (false, _) => Hedging::AsBefore,
+        }
+    }
+
     /// What a request of `from` costs at `to` while that has this load, millionths of a violation.
     pub fn cost_ppm(&self, from: usize, to: usize, load: u32) -> u32 {
         self.priced.violation_ppm(from, to, load)
@@ -274,9 +323,9 @@ impl Joint {
             u32::MAX => None,
             capacity => Some(work(site) / u64::from(capacity.max(1))),
         };
-        let late = |from: usize, to: usize| {
-            pricing.late.ppm(from, to, work(to), states[to].is_hedged) as u32
-        };
+        let late_ppm =
+            |from: usize, to: usize| pricing.late.ppm(from, to, work(to), states[to].is_hedged);
+        let late = |from: usize, to: usize| u64::from(answer.rates[from][to]) * late_ppm(from, to);
         let cost = |site: usize| pricing.sum(site, loads[site], &users(site), states[site]);
         let square = |of: &dyn Fn(usize, usize) -> u64| -> Vec<Vec<u64>> {
             sites.clone().map(|from| sites.clone().map(|to| of(from, to)).collect()).collect()
@@ -297,15 +346,11 @@ impl Joint {
             cost: sites.clone().map(cost).sum(),
             utilisation_ppm: sites.clone().map(utilisation).collect(),
             price: sites.clone().map(|from| self.price(from, &answer, &more[from])).collect(),
-            late_ppm: sites
-                .clone()
-                .map(|from| sites.clone().map(|to| late(from, to)).collect())
-                .collect(),
             more,
             last: square(&last),
-            violations: pairs
-                .map(|(from, to)| u64::from(answer.rates[from][to]) * u64::from(late(from, to)))
-                .sum(),
+            late: square(&late_ppm),
+            hedging: sites.clone().map(|at| self.hedging(at, loads[at], states[at])).collect(),
+            violations: pairs.map(|(from, to)| late(from, to)).sum(),
             hash: hash(&answer, &states),
             states,
             answer,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::epoch::SiteId;
+use super::epoch::{SiteId, SiteSet};
 use super::split::{PlanRow, SplitWindow};
 use evenkeel_core::time::Instant;
 use evenkeel_core::units::Probability;
@@ -42,6 +42,9 @@ pub struct Directive {
     /// By site, requests per 1,000 s that it could serve beyond the plan: where requests go that
     /// home has no replica for. May be empty.
     pub spare_per_1000_s: Vec<u64>,
+    /// The sites at which requests may be hedged while the plan is believed: all of them, unless a
+    /// plan by price says that copies cost more there than they save.
+    pub hedges: SiteSet,
 }
 
 /// What was done under a plan that is over.

@@ -95,6 +95,10 @@ impl Inner {
                 self.question_answered(server, (question, part), reply);
             }
             Owed::Expiring { asking } => self.expiry_asked_answered(server, asking, reply),
+            Owed::Functions { generation } => {
+                self.members.answered(self.now, server, None);
+                self.functions_told(generation, Some(reply));
+            }
             Owed::Dump { copy }
                 if functions::is_name(&copy.key) && functions::is_refused(reply) =>
             {
@@ -161,6 +165,9 @@ impl Inner {
         } else if let Some((id, _)) = call.client {
             let seen = self.members.sent_to(server);
             self.saw(id, seen);
+        }
+        if self.calls[key].removes_expired {
+            self.removal_answered(server, key, reply);
         }
         let call = &mut self.calls[key];
         if call.client.is_some() && call.answer.is_none() && !is_mirror {

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
+use evenkeel_core::Instant;
 use evenkeel_ordered::{Consistency, Sequence, Session};
 
 use super::about::About;
@@ -34,6 +35,10 @@ pub struct Client {
     pub(super) watching: Option<Box<Watching>>,
     /// What it subscribed to.
     pub(super) listening: Option<Box<Listening>>,
+    /// Since when much of what it listens to waits for it.
+    pub(super) slow_since: Option<Instant>,
+    /// It said `MONITOR`.
+    pub(super) is_monitor: bool,
     /// Its command that waits.
     pub(super) waits: Option<u64>,
     /// It waits, and nothing is under way.
@@ -44,6 +49,8 @@ pub struct Client {
     pub(super) is_leaving: bool,
     /// It speaks Redis Cluster's protocol.
     pub(super) is_of_cluster: bool,
+    /// It is what a plain client, whose keys are in several groups, has with this group.
+    pub is_routed: bool,
     pub(super) name: Vec<u8>,
     /// Of which its keys are.
     pub(super) database: u8,
@@ -82,6 +89,8 @@ enum Held {
     UntilReleased,
     /// The read whose answer goes to this slot must be answered before.
     Behind(u64),
+    /// So many questions of this look at its keys are to be answered before.
+    Looking { look: u64, open: usize },
 }
 
 /// Between MULTI and EXEC.
@@ -116,6 +125,9 @@ pub(super) struct Transaction {
     pub(super) published: Vec<u8>,
     /// Of those, how many a duplicate may have to be asked.
     pub(super) questions: usize,
+    /// What of it is shown to who watches, once EXEC takes it.
+    pub(super) shown: Vec<Vec<u8>>,
+    pub(super) shown_bytes: usize,
     /// One duplicate does it.
     pub(super) is_effect: bool,
     /// A command was refused: EXEC does nothing.
@@ -205,7 +217,7 @@ impl Client {
 
     /// Whether messages may come for it at any time.
     pub const fn is_listening(&self) -> bool {
-        self.listening.is_some()
+        self.listening.is_some() || self.is_monitor
     }
 
     /// Whether the command of this slot is not answered.
@@ -233,11 +245,14 @@ impl Inner {
             transaction: None,
             watching: None,
             listening: None,
+            slow_since: None,
+            is_monitor: false,
             waits: None,
             is_idle: false,
             user: self.users.nobody().cloned(),
             is_leaving: false,
             is_of_cluster: false,
+            is_routed: false,
             name: Vec::new(),
             database: 0,
             about: About::new(self.now),
@@ -290,6 +305,7 @@ impl Inner {
             self.leave_waiting(id);
             self.forget_paused(id);
             self.stop_listening(id);
+            self.stop_monitoring(id);
             self.wants_all_no_more(id);
             self.clients.remove(id.key);
             self.counts.clients -= 1;
@@ -327,6 +343,24 @@ impl Inner {
         }
     }
 
+    /// Takes no more commands of this client until so many questions of a look at its keys are
+    /// answered.
+    pub(super) fn hold_for(&mut self, id: ClientId, look: u64, open: usize) {
+        if let Some(client) = self.client(id) {
+            client.held = Some(Held::Looking { look, open });
+        }
+    }
+
+    /// A question of this look is answered.
+    pub(super) fn release_of(&mut self, id: ClientId, look: u64) {
+        let Some(client) = self.client(id) else { return };
+        match &mut client.held {
+            Some(Held::Looking { look: this, open }) if *this == look && *open > 1 => *open -= 1,
+            Some(Held::Looking { look: this, .. }) if *this == look => self.release(id),
+            _ => {}
+        }
+    }
+
     pub(super) fn release(&mut self, id: ClientId) {
         if let Some(client) = self.client(id) {
             client.held = None;
@@ -338,9 +372,14 @@ impl Inner {
 
     /// Answers one command in RESP3; a client of RESP2 gets it as that has it.
     pub(super) fn reply(&mut self, id: ClientId, slot: u64, answer: &[u8], form: &Form) {
-        let Some(client) = self.client(id) else { return };
+        let client = self.clients.get_mut(id.key).filter(|client| client.serial == id.serial);
+        let Some(client) = client else { return };
         if let Some(part) = client.part {
             return self.part_answered(part, answer);
+        }
+        match form {
+            Form::One(_) => self.counts.errors.note(answer),
+            Form::Each(_) | Form::Merged(_) => self.counts.errors.note_each(answer),
         }
         let answer = &*match client.is_of_cluster {
             true => cluster::in_its_words(answer),
@@ -386,7 +425,8 @@ impl Inner {
             return write(&mut captured.out, Protocol::Resp3);
         }
         let slot = self.slot(id);
-        let Some(client) = self.client(id) else { return };
+        let client = self.clients.get_mut(id.key).filter(|client| client.serial == id.serial);
+        let Some(client) = client else { return };
         if let Some(part) = client.part {
             let mut answer = Vec::new();
             write(&mut answer, client.protocol);
@@ -402,12 +442,15 @@ impl Inner {
                 _ => client.keep(index, Vec::new()),
             }
         } else if index == 0 {
+            let start = client.out.len();
             write(&mut client.out, client.protocol);
+            self.counts.errors.note(&client.out[start..]);
             client.slots.pop_front();
             client.first += 1;
         } else {
             let mut kept = Vec::new();
             write(&mut kept, client.protocol);
+            self.counts.errors.note(&kept);
             client.keep(index, kept);
         }
     }

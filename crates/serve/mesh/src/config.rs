@@ -1,5 +1,6 @@
 //! `[redirect]`: data centres that share their load.
 
+mod prices;
 pub mod read;
 
 use std::net::SocketAddr;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::SiteId;
-use evenkeel_geo::planner::{Aim, PlannerConfig, Writes};
+use evenkeel_geo::joint::{Prices, Service};
+use evenkeel_geo::planner::{Aim, PlannerConfig, Pricing, SiteCurves, Writes};
 use evenkeel_geo::{ALL_PPM, Overload};
 use evenkeel_settings::address::ServerAddress;
 
@@ -47,6 +49,9 @@ pub struct RedirectConfig {
     pub clock_offset_max: Duration,
     /// What is to be small.
     pub aim: Aim,
+    /// `[redirect.prices]`: what things cost, where redirects, dimmers and hedges are planned by
+    /// price in place of the aim.
+    pub prices: Option<RedirectPrices>,
     /// Whether a site may send requests away while it serves others'; default no.
     pub relay: bool,
     /// What a load beyond saturation means.
@@ -70,6 +75,15 @@ pub struct RedirectConfig {
     pub probe_interval: Duration,
 }
 
+/// `[redirect.prices]`: plans by price.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RedirectPrices {
+    /// What things cost, in requests that miss the objective.
+    pub prices: Prices,
+    /// The work of copies with hedges, in millionths of that of first ones; default 5 %.
+    pub copies_ppm: u32,
+}
+
 /// `[[redirect.sites]]`: one data centre.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedirectSite {
@@ -82,6 +96,11 @@ pub struct RedirectSite {
     /// Its profile, and others that may replace it while something interferes. None: its curves
     /// are a guess until they are learnt.
     pub curves: Vec<PathBuf>,
+    /// The same measured with hedges, for plans by price; as many as `curves`, or none.
+    pub hedged_curves: Vec<PathBuf>,
+    /// Node time of a request with optional content and without, for plans by price; zero where
+    /// nothing is said, and nothing can be left out.
+    pub work: Service,
 }
 
 /// `[[redirect.pairs]]`: what it costs to send requests from one data centre to another, and how
@@ -119,6 +138,14 @@ impl RedirectConfig {
         let is_guessed = self.sites[self.site.index()].curves.is_empty();
         let kind = if is_guessed { Prior::Guess } else { Prior::Profile };
         self.learn.then_some(kind)
+    }
+
+    /// What plans by price go by beside that; `None` with another aim. `hedged` has the curves with
+    /// hedges of each site, if there are some.
+    pub fn pricing(&self, hedged: Option<Vec<SiteCurves>>) -> Option<Pricing> {
+        let RedirectPrices { prices, copies_ppm } = self.prices?;
+        let services = self.sites.iter().map(|site| site.work).collect();
+        Some(Pricing { hedged: hedged.map(|curves| (curves, copies_ppm)), services, prices })
     }
 
     /// In hundredths, so that 1.5 is a whole number; `None` where all cost the same.

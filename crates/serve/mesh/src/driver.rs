@@ -14,7 +14,7 @@ use evenkeel_core::Instant;
 use evenkeel_core::units::Probability;
 use evenkeel_geo::ALL_PPM;
 use evenkeel_geo::demand::{DemandMeter, Lately};
-use evenkeel_geo::epoch::{Path, Report, SiteEntry, SiteId, SiteLiveness, Snapshot, Step};
+use evenkeel_geo::epoch::{Path, Report, SiteEntry, SiteId, SiteLiveness, SiteSet, Snapshot, Step};
 use evenkeel_geo::planner::{Plan, Planner};
 use evenkeel_geo::split::{Enforced, Flow, PlanRow, Predicted, SplitConfig, SplitWindow, enforced};
 use tokio::sync::watch;
@@ -27,7 +27,7 @@ use super::interference::Interference;
 use super::message::PlanPart;
 use super::state::{
     AlarmState, CountsState, DestinationState, EnforcedState, FollowerState, PairState, PathState,
-    PlanState, RedirectState, SiteState, ms, words,
+    PlanState, PricedState, RedirectState, SiteState, ms, words,
 };
 use evenkeel_geo::traffic::{Directive, Ended};
 use evenkeel_runtime::clock::thread_cpu;
@@ -56,6 +56,8 @@ pub(super) struct Driver {
     plans: u64,
     plans_cpu: Duration,
     last: Option<Planned>,
+    /// Where requests are hedged by the plans so far.
+    hedges: SiteSet,
     /// Workers of this process.
     workers: usize,
     /// The rows of the last plans, the newest last.
@@ -80,9 +82,10 @@ impl Driver {
         state: watch::Sender<Arc<RedirectState>>,
     ) -> Self {
         let me = hub.config.site;
-        let period = planner.config().period;
+        let (sites, period) = (hub.peers.len(), planner.config().period);
         let learns = hub.config.learns;
-        let interference = Interference::new(&planner.curves(me).versions, learns, period);
+        let curves = (planner.curves(me), planner.hedged(me));
+        let interference = Interference::new(curves, learns, period);
         let mut driver = Self {
             hub,
             home,
@@ -97,6 +100,7 @@ impl Driver {
             plans: 0,
             plans_cpu: Duration::ZERO,
             last: None,
+            hedges: SiteSet::first(sites),
             workers: 0,
             rows: VecDeque::new(),
             enforced: None,
@@ -141,11 +145,12 @@ impl Driver {
     fn publish(&mut self, epoch: u64) {
         self.measure();
         let replicas = self.home.replicas_up();
-        if let Some(change) = self.interference.observe(&self.lately, replicas) {
+        let served = (replicas, self.hedges.contains(self.hub.config.site));
+        if let Some(change) = self.interference.observe(&self.lately, served) {
             self.alarm(change);
         }
         let content = self.home.content();
-        if let Some(words) = self.interference.learn(&self.lately, replicas, content) {
+        if let Some(words) = self.interference.learn(&self.lately, served, content) {
             self.alarm(words);
         }
         let report = self.report(replicas);
@@ -192,6 +197,7 @@ impl Driver {
         let good_until = sync.good_until(now, unix_ns(), epoch);
         sync.answered(epoch, plan.hashes());
         drop(sync);
+        self.hedges = hedges(self.hedges, &plan);
         let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
         self.direct(&row, good_until, spare);
         self.plans += 1;
@@ -226,13 +232,16 @@ impl Driver {
             spare_per_1000_s: spare_per_1000_s.clone(),
             good_until,
             settings: self.hub.fingerprint,
+            hedges: self.hedges,
             parts,
         };
         let mut followers = self.hub.followers.borrow_mut();
         let parts = followers.divide(&self.lately.arrived, self.workers, &reported);
         drop(followers);
         let row = row.clone();
-        self.home.direct(Directive { row: row.clone(), parts, good_until, spare_per_1000_s });
+        let hedges = self.hedges;
+        let directed = Directive { row: row.clone(), parts, good_until, spare_per_1000_s, hedges };
+        self.home.direct(directed);
         self.rows.push_back(row);
         if self.rows.len() > ROWS_KEPT {
             self.rows.pop_front();
@@ -400,6 +409,7 @@ impl Driver {
             members: last.plan.members.iter().map(|site| names[site.index()].clone()).collect(),
             flows: last.flows.iter().map(|flow| flow.sentence(names)).collect(),
             pairs: self.pairs(&last.plan),
+            priced: PricedState::of(&last.plan, self.planner.prices(), (names, self.hedges)),
             answer: last.plan.answer.status.name().to_owned(),
             wants_capacity: last.plan.wants_capacity(),
             inputs: format!("{:016x}", hashes.inputs),
@@ -473,6 +483,13 @@ fn spare(
         row.map_or(0, |row| row.report.capacity_per_1000_s.min(most).saturating_sub(load))
     };
     sites.map(of).collect()
+}
+
+/// Where requests are hedged from a plan on that is by price; as before with other plans.
+fn hedges(before: SiteSet, plan: &Plan) -> SiteSet {
+    let Some(planned) = &plan.priced else { return before };
+    let sites = planned.hedging.iter().enumerate().map(|(site, it)| (SiteId::new(site), it));
+    sites.filter(|(site, it)| it.follow(before.contains(*site))).map(|(site, _)| site).collect()
 }
 
 /// Keeps the newest alarms. One that is raised again and again is kept once: a state that lasts

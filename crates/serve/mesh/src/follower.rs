@@ -288,6 +288,7 @@ impl Desk {
             parts: reported.parts.clone(),
             good_until: reported.good_until,
             spare_per_1000_s: reported.spare_per_1000_s.clone(),
+            hedges: reported.hedges,
         });
         *self.reported.borrow_mut() = Some(reported);
         self.count(|counted| counted.plans += 1);

@@ -1,5 +1,7 @@
 //! The book of followers: what is added up, what is given up, what is not believed.
 
+use evenkeel_geo::epoch::SiteSet;
+
 use super::*;
 use crate::message::WorkerCounts;
 
@@ -184,6 +186,7 @@ fn parts_of_all_processes_are_one_and_go_by_what_came_to_each() {
         spare_per_1000_s: Vec::new(),
         good_until: ms(5_000),
         settings: 1,
+        hedges: SiteSet::first(2),
         parts,
     };
     let ours = book.divide(&arrived, 1, &tell);

@@ -84,7 +84,7 @@ use identity::{Identity, server_name};
 pub use setup::{check, open};
 pub use state::{
     AlarmState, ControllerState, CountsState, DestinationState, EnforcedState, FollowerState,
-    PairState, PathState, PlanState, RedirectState, SiteState,
+    PairState, PathState, PlanState, PricedSiteState, PricedState, RedirectState, SiteState,
 };
 
 /// The site that a mesh runs in: where its counts come from and its plans go.

@@ -8,7 +8,8 @@
 //! lanes  = *(sent over-cap unhealthy rescued ended missed)                       one per site
 //! ended  = 0 / 1 epoch over arrived writes writes-kept no-plan stale
 //!          *(sent over-cap unhealthy rescued)
-//! told   = epoch origin demand sites *rate *spare good-for settings parts *part
+//! told   = epoch origin demand sites *rate *spare good-for settings hedges parts *part
+//! hedges = 8 bytes, a bit for each site
 //! ```
 //!
 //! Varints are LEB128. What a number may be is checked by who uses it; here, that there are as many
@@ -19,7 +20,7 @@ use std::time::Duration;
 use evenkeel_core::Instant;
 use evenkeel_core::time::nanos;
 use evenkeel_core::units::Probability;
-use evenkeel_geo::epoch::{SITES_MAX, SiteId};
+use evenkeel_geo::epoch::{SITES_MAX, SiteId, SiteSet};
 use evenkeel_geo::split::{DestinationCounts, PlanRow, SplitWindow};
 
 use evenkeel_geo::demand::{SiteTally, SplitTally};
@@ -28,7 +29,7 @@ use evenkeel_geo::traffic::Ended;
 /// Workers of all followers of a site together.
 pub(super) const WORKERS_MAX: usize = 1_024;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// A part of the caps is told in this.
 const WHOLE: f64 = u32::MAX as f64;
 
@@ -84,6 +85,8 @@ pub(super) struct PlanPart {
     pub(super) good_until: Instant,
     /// Fingerprint of what is set alike at all sites.
     pub(super) settings: u32,
+    /// Where requests may be hedged.
+    pub(super) hedges: SiteSet,
     /// By worker of the follower.
     pub(super) parts: Vec<Probability>,
 }
@@ -102,7 +105,7 @@ impl Hello {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader { rest: bytes };
         if reader.fixed("a version")? != [VERSION] {
-            return Err("version 1 (does it run another release?)");
+            return Err("version 2 (does it run another release?)");
         }
         let hello = Self {
             run: u64::from_le_bytes(reader.fixed("a run")?),
@@ -221,7 +224,7 @@ impl PlanPart {
     /// It as bytes that are sent when it is good for so long.
     pub(super) fn bytes(&self, good_for: Duration) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64);
-        let Self { row, spare_per_1000_s, settings, parts, .. } = self;
+        let Self { row, spare_per_1000_s, settings, hedges, parts, .. } = self;
         puts(&mut bytes, [row.epoch, row.origin.index() as u64, row.demand_per_1000_s]);
         put(&mut bytes, row.rates_per_1000_s.len() as u64);
         row.rates_per_1000_s.iter().for_each(|rate| put(&mut bytes, *rate));
@@ -229,6 +232,7 @@ impl PlanPart {
         (0..row.rates_per_1000_s.len()).for_each(|site| put(&mut bytes, spare(site)));
         put(&mut bytes, nanos(good_for) / 1_000);
         bytes.extend(settings.to_le_bytes());
+        bytes.extend(hedges.bits().to_le_bytes());
         put(&mut bytes, parts.len() as u64);
         // Rounded down: together they are never more than the whole.
         let part = |part: &Probability| ((part.value() * WHOLE) as u32).to_le_bytes();
@@ -252,6 +256,7 @@ impl PlanPart {
         let row = PlanRow { epoch, origin, demand_per_1000_s, rates_per_1000_s: rates_per_1000_s? };
         let good_until = now + Duration::from_micros(reader.number("how long it is good")?);
         let settings = u32::from_le_bytes(reader.fixed("a fingerprint")?);
+        let hedges = SiteSet::from_bits(u64::from_le_bytes(reader.fixed("where to hedge")?));
         let workers = reader.number("parts")?;
         if workers > WORKERS_MAX as u64 {
             return Err("at most 1024 parts");
@@ -262,7 +267,7 @@ impl PlanPart {
         };
         let parts = (0..workers).map(|_| part()).collect::<Result<_, Malformed>>()?;
         reader.end()?;
-        Ok(Self { row, spare_per_1000_s: spare_per_1000_s?, good_until, settings, parts })
+        Ok(Self { row, spare_per_1000_s: spare_per_1000_s?, good_until, settings, hedges, parts })
     }
 }
 
@@ -427,6 +432,7 @@ mod tests {
         #[test]
         fn what_is_told_keeps_its_parts_within_the_whole(
             arrived in vec(0..1_000_u64, 1..200), rates in vec(0..1_u64 << 40, 1..64),
+            hedges in any::<u64>(),
         ) {
             let parts = evenkeel_geo::split::parts(&arrived);
             let origin = SiteId::new(rates.len() - 1);
@@ -434,7 +440,9 @@ mod tests {
                 PlanRow { epoch: 9, origin, demand_per_1000_s: 5, rates_per_1000_s: rates.clone() };
             let (now, good_for) = (Instant::from_millis(77), Duration::from_millis(4_999));
             let good_until = now + good_for;
-            let told = PlanPart { row, spare_per_1000_s: rates, good_until, settings: 7, parts };
+            let hedges = SiteSet::from_bits(hedges);
+            let told =
+                PlanPart { row, spare_per_1000_s: rates, good_until, settings: 7, hedges, parts };
             let read = PlanPart::read(now, &told.bytes(good_for)).unwrap();
             let sum: f64 = read.parts.iter().map(|part| part.value()).sum();
             prop_assert!(sum <= 1.0 + 1e-12 && sum > 1.0 - 1e-6, "{}", sum);
@@ -449,6 +457,6 @@ mod tests {
         for workers in [0, WORKERS_MAX + 1] {
             assert!(Hello::read(&Hello { workers, ..hello }.bytes()).is_err());
         }
-        assert!(Hello::read(&[2; 22]).is_err());
+        assert!(Hello::read(&[1; 22]).is_err(), "of another release");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_core::units::Probability;
 use evenkeel_geo::Learnt;
@@ -43,7 +43,8 @@ pub fn open(config: &RedirectConfig) -> io::Result<Member> {
 /// All that is wrong, each with its file and the likely cause.
 pub fn check(config: &RedirectConfig) -> Result<Vec<String>, Vec<io::Error>> {
     let is_planned_here = config.through.is_none();
-    let mut paths: Vec<_> = config.sites.iter().flat_map(|site| &site.curves).collect();
+    let files = |site: &'_ RedirectSite| [site.curves.clone(), site.hedged_curves.clone()].concat();
+    let mut paths: Vec<_> = config.sites.iter().flat_map(files).collect();
     paths.sort();
     paths.dedup(); // sites that are alike have the same
     paths.retain(|_| is_planned_here);
@@ -112,19 +113,28 @@ fn curves(config: &RedirectConfig, path: &Path) -> io::Result<ResponseCurves> {
 }
 
 fn planner(config: &RedirectConfig) -> io::Result<Planner> {
-    let of_site = |site: &RedirectSite| {
-        if site.curves.is_empty() {
+    let of_site = |files: &Vec<PathBuf>| {
+        if files.is_empty() {
             return SiteCurves::guess(config.objective).map_err(|error| wrong(error.to_string()));
         }
-        let versions = site.curves.iter().map(|path| curves(config, path));
+        let versions = files.iter().map(|path| curves(config, path));
         versions.collect::<io::Result<Vec<_>>>().map(SiteCurves::of_versions)
     };
-    let sites = config.sites.iter().map(of_site).collect::<io::Result<Vec<_>>>()?;
+    let of = |files: fn(&RedirectSite) -> &Vec<PathBuf>| {
+        config.sites.iter().map(files).map(of_site).collect::<io::Result<Vec<_>>>()
+    };
+    let sites = of(|site| &site.curves)?;
+    let has_hedged = config.sites.iter().any(|site| !site.hedged_curves.is_empty());
+    let hedged = has_hedged.then(|| of(|site| &site.hedged_curves)).transpose()?;
     let named = |error: PlannerError| {
         let name = |site: SiteId| format!(" of {}", config.sites[site.index()].name);
         wrong(format!("redirect{}: {error}", error.site.map_or_else(String::new, name)))
     };
-    Planner::new(config.planner(), sites).map_err(named)
+    let planner = Planner::new(config.planner(), sites).map_err(named)?;
+    match config.pricing(hedged) {
+        Some(pricing) => planner.with_prices(pricing).map_err(named),
+        None => Ok(planner),
+    }
 }
 
 fn mesh(config: &RedirectConfig) -> MeshConfig {

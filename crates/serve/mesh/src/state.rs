@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use evenkeel_geo::ALL_PPM;
 use evenkeel_geo::epoch::{Alarm, Path, SiteId, SiteSet};
+use evenkeel_geo::joint::Prices;
+use evenkeel_geo::planner::Plan;
 use serde::Serialize;
 
 /// How the mesh of one process stands.
@@ -219,6 +222,8 @@ pub struct PlanState {
     /// Who serves how much of whose requests, and how well: every origin and destination with a
     /// rate, sites' own among them.
     pub pairs: Vec<PairState>,
+    /// What comes with it where plans are by price.
+    pub priced: Option<PricedState>,
     /// `optimal`, `bounded` (the effort ended before the proof) or `infeasible`.
     pub answer: String,
     /// Whether sites are short of servers.
@@ -229,6 +234,70 @@ pub struct PlanState {
     pub hash: String,
     /// CPU time that it took, in milliseconds.
     pub cpu_ms: f64,
+}
+
+/// What a plan by price says beside its rates. Costs are in requests that miss the objective.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PricedState {
+    /// What all requests of a second cost.
+    pub cost_per_s: f64,
+    /// The price of optional content that a request is served without.
+    pub optional: f64,
+    /// The price of a request that another site serves.
+    pub wan: f64,
+    /// The price of a second of a node that copies take.
+    pub node: f64,
+    /// Every site.
+    pub sites: Vec<PricedSiteState>,
+    /// Why requests are sent away, a sentence for each flow, the largest first.
+    pub sentences: Vec<String>,
+}
+
+/// How a site serves its load by a plan by price.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PricedSiteState {
+    /// Its name.
+    pub name: String,
+    /// Requests that will come to it, its own users' and others', per second.
+    pub inflow_per_s: f64,
+    /// Work after dimming, over the capacity: what dimmers are to leave where content is dimmed;
+    /// `None` where the capacity is unknown.
+    pub work_ratio: Option<f64>,
+    /// Share of optional content.
+    pub dimmer_ratio: f64,
+    /// Whether its requests are hedged.
+    pub is_hedged: bool,
+    /// What one more request of its users costs where that is cheapest, of the sites that may serve
+    /// one more.
+    pub one_more: f64,
+}
+
+impl PricedState {
+    /// Of a plan with these prices; `names` are the sites', which hedge where `hedges` says.
+    pub(super) fn of(
+        plan: &Plan,
+        prices: Option<&Prices>,
+        (names, hedges): (&[String], SiteSet),
+    ) -> Option<Self> {
+        let (planned, prices) = (plan.priced.as_ref()?, prices?);
+        let violations = |ppm: u64| ppm as f64 / f64::from(ALL_PPM);
+        let site = |(site, name): (usize, &String)| PricedSiteState {
+            name: name.clone(),
+            inflow_per_s: plan.load_per_1000_s(SiteId::new(site)) as f64 * 1e-3,
+            work_ratio: planned.utilisation_ppm[site].map(violations),
+            dimmer_ratio: f64::from(planned.states[site].dimmer) / 100.0,
+            is_hedged: hedges.contains(SiteId::new(site)),
+            one_more: violations(planned.price[site]),
+        };
+        Some(Self {
+            cost_per_s: violations(planned.cost) * plan.unit_per_1000_s as f64 * 1e-3,
+            optional: violations(prices.optional.into()),
+            wan: violations(prices.wan.into()),
+            node: violations(prices.node_second.into()),
+            sites: names.iter().enumerate().map(site).collect(),
+            sentences: planned.sentences(&plan.problem, names),
+        })
+    }
 }
 
 /// Requests of one site's users served at one site, by the plan.

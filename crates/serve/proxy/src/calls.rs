@@ -226,9 +226,12 @@ impl Calls {
     /// Begins a call at the replicas of a group in a data centre; the guard closes it. It comes at
     /// the time that was last read: see [`Calls::tick`].
     pub fn open(self: &Rc<Self>, datacenter: usize, request: Request) -> OpenCall {
+        let now = self.read_at.get();
+        let by_plan = self.split.as_ref().is_none_or(|split| split.may_hedge(now, datacenter));
+        let request = Request { may_hedge: request.may_hedge && by_plan, ..request };
         let id = CallId(self.calls.get());
         self.calls.set(id.0 + 1);
-        let call = self.dispatcher(datacenter).open(self.read_at.get(), id, request);
+        let call = self.dispatcher(datacenter).open(now, id, request);
         OpenCall::new(Rc::clone(self), datacenter, call)
     }
 

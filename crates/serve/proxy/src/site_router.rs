@@ -47,6 +47,8 @@ pub struct SiteRouter {
     usable_until: Cell<Instant>,
     counted: RefCell<SplitReport>,
     epoch: Cell<Option<u64>>,
+    /// Where requests may be hedged, and until when that is believed.
+    hedges: Cell<(SiteSet, Instant)>,
     returns: Cell<Returns>,
 }
 
@@ -82,6 +84,7 @@ impl SiteRouter {
             usable_until: Cell::new(Instant::ZERO),
             counted: RefCell::new(Self::nothing(sites)),
             epoch: Cell::new(None),
+            hedges: Cell::new((SiteSet::first(sites), Instant::ZERO)),
             returns: Cell::default(),
         }
     }
@@ -123,17 +126,26 @@ impl SiteRouter {
     /// Takes over a plan.
     pub fn direct(&self, now: Instant, worker: usize, directive: &Directive) {
         let part = directive.parts.get(worker).copied().unwrap_or(Probability::ZERO);
-        let Directive { row, good_until, spare_per_1000_s, .. } = directive;
+        let Directive { row, good_until, spare_per_1000_s, hedges, .. } = directive;
         let mut splitter = self.splitter.borrow_mut();
         let window = splitter.window();
         self.counted.borrow_mut().windows.push((self.epoch.get(), window));
         match splitter.adopt(now, row, part, *good_until) {
             Ok(()) => {
                 splitter.set_spare(now, spare_per_1000_s, part);
+                self.hedges.set((*hedges, *good_until));
                 self.epoch.set(Some(row.epoch));
             }
             Err(error) => tracing::warn!(%error, "a plan is not adopted"),
         }
+    }
+
+    /// Whether requests to this data centre of the upstream may be hedged by the plan; without a
+    /// plan that is believed all may, as far as the hedges' own gate and budget go.
+    pub(crate) fn may_hedge(&self, now: Instant, datacenter: usize) -> bool {
+        let (hedges, good_until) = self.hedges.get();
+        let place = self.datacenters.iter().position(|place| *place == Some(datacenter));
+        now >= good_until || place.is_none_or(|site| hedges.contains(SiteId::new(site)))
     }
 
     /// Chooses where one request of our own users goes, and counts it as demand.

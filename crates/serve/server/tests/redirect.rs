@@ -170,9 +170,10 @@ impl Site {
         let row =
             PlanRow { epoch, origin: home, demand_per_1000_s: demand * 1_000, rates_per_1000_s };
         let parts = parts.iter().map(|part| Probability::clamped(*part)).collect();
+        let hedges = evenkeel_geo::epoch::SiteSet::first(NAMES.len());
         self.process
             .upstreams()
-            .direct(0, Directive { row, parts, good_until, spare_per_1000_s: Vec::new() });
+            .direct(0, Directive { row, parts, good_until, spare_per_1000_s: Vec::new(), hedges });
         until("all workers follow the plan", || {
             let following = self.split().following;
             following.iter().all(|following| *following == Some(epoch))
@@ -190,6 +191,7 @@ impl Site {
             parts: vec![Probability::ONE],
             good_until: evenkeel_core::Instant::FAR,
             spare_per_1000_s: spare_per_1000_s.into(),
+            hedges: evenkeel_geo::epoch::SiteSet::first(NAMES.len()),
         };
         self.process.upstreams().direct(0, directive);
         until("the plan is followed", || self.split().following == [Some(epoch)]).await;

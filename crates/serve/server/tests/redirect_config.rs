@@ -4,6 +4,7 @@
 
 use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::SiteId;
+use evenkeel_geo::joint::{Prices, Service};
 use evenkeel_geo::planner::Writes;
 use evenkeel_mesh::config::RedirectPair;
 use evenkeel_server::config::Config;
@@ -70,6 +71,56 @@ fn limits_alone_need_no_aim_of_cost_and_bring_no_prices() {
     let planner = read("", &limit).unwrap().redirect.unwrap().planner();
     assert_eq!(planner.prices, None);
     assert_eq!(planner.limits_ppm.unwrap()[0][1], 50_000);
+}
+
+/// What each site of the guide is told to be for plans by price.
+fn read_priced(keys: &str, of_sites: &str, behind: &str) -> Result<Config, Vec<String>> {
+    let text = configuration(keys, behind);
+    let text = text.replace("curves = [", &format!("{of_sites}\ncurves = ["));
+    let config = Node::parse(&text, "run.toml").and_then(|node| Config::read(&node));
+    config.map_err(|problems| problems.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn prices_and_work_reach_the_planner() {
+    let sites = "work = '10ms'\nlean_work = '1ms'\nhedged_curves = ['hedged.profile.toml']";
+    let redirect = read_priced("aim = 'price'\nprices = {wan = 0.5, copies = '3%'}", sites, "");
+    let redirect = redirect.unwrap().redirect.unwrap();
+    let hedged = redirect.sites.iter().flat_map(|site| &site.hedged_curves).count();
+    let pricing = redirect.pricing(None).unwrap();
+    let prices = Prices { wan: 500_000, ..Prices::default() };
+    assert_eq!((pricing.prices, redirect.prices.unwrap().copies_ppm), (prices, 30_000));
+    let service = Service { full_us: 10_000, lean_us: 1_000 };
+    assert_eq!((pricing.services, hedged), (vec![service; 3], 3));
+    // Nothing is said: the defaults, and nothing can be left out.
+    let redirect = read("aim = 'price'", "").unwrap().redirect.unwrap();
+    let pricing = redirect.pricing(None).unwrap();
+    assert_eq!(
+        (pricing.prices, pricing.services),
+        (Prices::default(), vec![Service::default(); 3])
+    );
+    assert!(read("", "").unwrap().redirect.unwrap().pricing(None).is_none());
+}
+
+#[test]
+fn mistakes_of_prices_are_told() {
+    let by_price = "aim = 'price'";
+    for (keys, of_sites, says) in [
+        ("prices = {wan = 0.1}", "", "aim = \"price\" too"),
+        ("", "work = '10ms'", "aim = \"price\" too"),
+        ("aim = 'price'\nprices = {wan = 11}", "", "prices.wan: got 11"),
+        ("aim = 'price'\nprices = {byte = 1}", "", "byte"),
+        ("aim = 'price'\nrelay = true", "", "every site may relay"),
+        ("aim = 'price'\noverload = 'curve'", "", "overload has a price"),
+        ("aim = 'price'\ntarget = 0.1", "", "aim = \"cost\" too"),
+        (by_price, "lean_work = '1ms'", "work too"),
+        (by_price, "hedged_curves = ['x']", "work too"),
+        (by_price, "work = '1ms'\nlean_work = '2ms'", "at most 1ms"),
+        (by_price, "work = '1ms'\nhedged_curves = ['x', 'y']", "as many as its curves"),
+    ] {
+        let found = read_priced(keys, of_sites, "").unwrap_err();
+        assert!(found.iter().any(|problem| problem.contains(says)), "{keys}: {found:#?}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod capacity;
 mod duplicates;
+mod forecast;
 mod instance;
 mod page;
 mod placement;
@@ -27,6 +28,7 @@ enum PlanQuestion {
     Placement(placement::PlacementArguments),
     Capacity(capacity::CapacityArguments),
     Duplicates(duplicates::DuplicatesArguments),
+    Forecast(forecast::ForecastArguments),
 }
 
 pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
@@ -35,5 +37,6 @@ pub(crate) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
         PlanQuestion::Placement(arguments) => placement::run(arguments),
         PlanQuestion::Capacity(arguments) => capacity::run(arguments),
         PlanQuestion::Duplicates(arguments) => duplicates::run(arguments),
+        PlanQuestion::Forecast(arguments) => forecast::run(arguments),
     }
 }

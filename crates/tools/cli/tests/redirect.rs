@@ -149,6 +149,7 @@ impl Halves {
                 parts: vec![Probability::ONE],
                 good_until: evenkeel_core::Instant::FAR,
                 spare_per_1000_s: Vec::new(),
+                hedges: evenkeel_geo::epoch::SiteSet::first(2),
             },
         );
         let following = || london.upstreams().stats(0).split.unwrap().following;

@@ -161,6 +161,13 @@ impl Guard {
         }
     }
 
+    /// A plan brings so many times as many requests as the one before.
+    pub(crate) fn expect(&mut self, now: Instant, factor: f64) {
+        if let Self::Brownout(dimmed) = self {
+            dimmed.brownout.expect(now, factor);
+        }
+    }
+
     /// The server is back after a crash. The published code keeps its state in a file.
     pub(crate) fn restarted(&mut self, now: Instant) {
         if let Self::Brownout(dimmed) = self

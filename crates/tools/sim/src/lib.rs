@@ -5,6 +5,7 @@
 //! | [`scenario`] | what people write: everything a run depends on, apart from policy and seed |
 //! | [`world`], [`events`] | the loop: clients, replicas and sites, event by event |
 //! | [`server`], [`workload`] | what replicas do with requests, how these arrive |
+//! | [`script`] | what was recorded and happens again, in place of what is drawn |
 //! | [`fault`], [`weather`] | what goes wrong, and when: the same for every policy, and on sockets |
 //! | [`guard`], [`peers`], [`oracle`] | what decisions are compared with: published rivals, and choices that know everything |
 //! | [`redirect`] | load between data centres: what every site measures, exchanges and plans |
@@ -27,6 +28,7 @@ pub mod redirect;
 pub mod report;
 pub mod sampler;
 pub mod scenario;
+pub mod script;
 pub mod server;
 pub mod trace;
 pub mod weather;

@@ -11,6 +11,7 @@ mod spelling;
 mod tiers;
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::dimmer::Law;
@@ -21,6 +22,7 @@ use serde::Serialize;
 
 use crate::fault::{Fault, Target, What};
 use crate::millis;
+use crate::script::Script;
 pub use law::ServiceLaw;
 pub use priced::{Hiccup, Prices, Surge};
 pub use service::{Dimmer, Replica, Work};
@@ -63,6 +65,9 @@ pub struct Scenario {
     pub workload: Workload,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// What was recorded and happens again, in place of what is drawn.
+    #[serde(skip)]
+    pub script: Option<Arc<Script>>,
 }
 
 /// What is run.
@@ -106,6 +111,10 @@ pub struct Cluster {
     /// Their law, where that does not tell enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_law: Option<ServiceLaw>,
+    /// The part of the variance of a request's work, as a logarithm, that is the request's own and
+    /// the same in all its copies: 0 to 1. Only with a lognormal law.
+    #[serde(skip_serializing_if = "is_none_at_all")]
+    pub work_shared: f64,
     /// Whether all copies of a request are the same work, so that a copy of a heavy request is
     /// heavy too; else each copy has a draw of its own.
     pub same_work: bool,
@@ -294,6 +303,7 @@ impl Scenario {
                     .key("faults")
                     .list(|item| item.table(Fault::read).required())
                     .or(vec![]),
+                script: None,
             };
             scenario.resolve(root);
             scenario.check(root);
@@ -383,6 +393,11 @@ impl Scenario {
         let problems = [
             (notices && !agents, "notices without agents", "agents = true: it is they who tell"),
             (
+                self.cluster.work_shared > 0.0 && !self.has_lognormal_work(),
+                "work_shared with a law that is not lognormal",
+                "service_cv other than 0 and 1, and no service_law",
+            ),
+            (
                 withdraws && self.workload.cancel,
                 "withdraws beside workload.cancel",
                 "one of the two: with cancel replicas stop working on what was given up, too",
@@ -391,6 +406,11 @@ impl Scenario {
         for (_, came, expected) in problems.into_iter().filter(|(is_wrong, ..)| *is_wrong) {
             root.problem("cluster", Mismatch::new(came, expected));
         }
+    }
+
+    fn has_lognormal_work(&self) -> bool {
+        let Cluster { service_cv, service_law, .. } = &self.cluster;
+        service_law.is_none() && *service_cv != 0.0 && *service_cv != 1.0
     }
 
     fn check_sharing(&self, root: &mut Table<'_>) {
@@ -485,6 +505,7 @@ impl Cluster {
         "service_cv",
         "service_law",
         "same_work",
+        "work_shared",
         "notices",
         "withdraws",
         "replication_factor",
@@ -522,6 +543,7 @@ impl Cluster {
                 .or(Duration::from_millis(4)),
             service_cv: table.key("service_cv").number().between(0.0..=10.0).or(1.0),
             service_law,
+            work_shared: table.key("work_shared").probability().or(0.0),
             same_work: table.key("same_work").boolean().or(false),
             agents: table.key("agents").boolean().or(true),
             notices: table.key("notices").boolean().or(false),
@@ -633,6 +655,12 @@ impl Workload {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
 const fn is_zero(number: &usize) -> bool {
     *number == 0
+}
+
+/// The same for a share.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+const fn is_none_at_all(share: &f64) -> bool {
+    *share == 0.0
 }
 
 /// The same for what is one.

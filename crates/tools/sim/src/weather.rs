@@ -4,34 +4,15 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 use evenkeel_core::{Duration, Instant, Rng};
 
 use crate::fault::{Fault, Target, What};
 use crate::scenario::{Cluster, Fluctuation, Scenario};
+use crate::script::Script;
+pub use crate::script::{Effect, Strike};
 use crate::workload::{self, Arriving, CoreTime};
-
-/// Something that befalls a replica.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Strike {
-    /// When, from the start of the run.
-    pub at: Instant,
-    /// The replica.
-    pub server: usize,
-    /// What.
-    pub effect: Effect,
-}
-
-/// What befalls it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Effect {
-    /// From now on it is this many times as fast as at base speed.
-    Speed(f64),
-    /// Everything on it stops for this long.
-    Pause(Duration),
-    /// As [`What`] says, where nothing more is drawn.
-    Fault(What),
-}
 
 /// The strikes of a run in the order of time; without end where the scenario repeats anything.
 #[derive(Clone, Debug)]
@@ -45,6 +26,8 @@ pub struct Weather {
     /// What comes next of each source; equal times in the order in which they were drawn.
     due: BinaryHeap<Reverse<(Instant, u64, Source)>>,
     drawn: u64,
+    /// What was recorded, in place of what is drawn, and how much of it was told.
+    script: Option<(Arc<Script>, usize)>,
     /// Strikes of the moment that is being told.
     ready: VecDeque<Strike>,
 }
@@ -70,6 +53,7 @@ impl Weather {
             draws: Rng::stream(seed, "faults"),
             due: BinaryHeap::new(),
             drawn: 0,
+            script: scenario.script.clone().map(|script| (script, 0)),
             ready: VecDeque::new(),
         };
         if !weather.fluctuation.interval.is_zero() {
@@ -153,6 +137,10 @@ impl Iterator for Weather {
     type Item = Strike;
 
     fn next(&mut self) -> Option<Strike> {
+        if let Some((script, told)) = &mut self.script {
+            *told += 1;
+            return script.strikes.get(*told - 1).copied();
+        }
         while self.ready.is_empty() {
             let Reverse((at, _, source)) = self.due.pop()?;
             match source {

@@ -3,22 +3,14 @@
 //! Everything is drawn from streams of the seed that no policy touches, so every policy meets the
 //! same requests (common random numbers).
 
+use std::sync::Arc;
+
+use evenkeel_core::distribution::normal as law;
 use evenkeel_core::{Duration, Instant, Rng};
 
 use crate::scenario::{Arrivals, Cluster, Hiccup, Scenario, ServiceLaw, Site, Work};
-
-/// A request as it arrives.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Arrival {
-    /// The client it arrives at.
-    pub client: u32,
-    /// The replica group that can answer it.
-    pub group: u32,
-    /// Whether it goes to every replica of the group: a write, or a read with read repair.
-    pub everywhere: bool,
-    /// Seed of the work its copies are.
-    pub work_seed: u64,
-}
+pub use crate::script::Arrival;
+use crate::script::Script;
 
 /// Draws the arrivals of one run.
 #[derive(Debug)]
@@ -38,6 +30,8 @@ pub struct Arriving {
     read_repair: f64,
     /// The data centres' own arrivals; empty when there is but one.
     sites: Vec<SiteArrivals>,
+    /// What was recorded, and how much of it has come.
+    script: Option<(Arc<Script>, usize)>,
 }
 
 /// Arrivals of one data centre's users: a Poisson process whose rate is constant within each step.
@@ -121,6 +115,7 @@ impl Arriving {
             writes_joined: 0.0,
             read_repair: workload.read_repair,
             sites: SiteArrivals::all(scenario, seed),
+            script: scenario.script.clone().map(|script| (script, 0)),
         }
     }
 
@@ -151,6 +146,9 @@ impl Arriving {
 
     /// When a generator's first request comes.
     pub fn first(&mut self, generator: u32) -> Instant {
+        if let Some((script, _)) = &self.script {
+            return script.arrives(0).unwrap_or(Instant::ZERO);
+        }
         match self.arrivals {
             Arrivals::Ticks { .. } => Instant::ZERO,
             Arrivals::Poisson | Arrivals::Trace { .. } => self.next_after(Instant::ZERO, generator),
@@ -162,6 +160,9 @@ impl Arriving {
     pub fn next_after(&mut self, now: Instant, generator: u32) -> Instant {
         if let Some(site) = self.sites.get_mut(generator as usize) {
             return site.next_after(now, self.rate_factor);
+        }
+        if let Some((script, come)) = &self.script {
+            return script.arrives(come + 1).unwrap_or(now);
         }
         let load = self.clients as f64 * self.rate_factor;
         let gap_ms = self.gap_ms * self.clients_at_start as f64 / load;
@@ -190,7 +191,11 @@ impl Arriving {
         if let Some(site) = self.sites.get(generator as usize) {
             let client = (site.clients.0 + self.who.below(site.clients.1)) as u32;
             let work_seed = self.who.bits();
-            return Arrival { client, group: generator, everywhere: false, work_seed };
+            return Arrival { client, group: generator, work_seed, ..Arrival::default() };
+        }
+        if let Some((script, come)) = &mut self.script {
+            *come += 1;
+            return script.arrival(*come - 1);
         }
         let client = self.draw_client();
         let group = self.who.below(self.groups) as u32;
@@ -198,7 +203,8 @@ impl Arriving {
         let writes = if joined { self.writes_joined } else { self.writes };
         let coin = self.who.unit();
         let everywhere = coin < writes + (1.0 - writes) * self.read_repair;
-        Arrival { client: client as u32, group, everywhere, work_seed: self.who.bits() }
+        let work_seed = self.who.bits();
+        Arrival { client: client as u32, group, everywhere, work_seed, ..Arrival::default() }
     }
 
     fn draw_client(&mut self) -> usize {
@@ -244,15 +250,47 @@ fn next_of_trace(
 pub fn work_in_slot(cluster: &Cluster, work_seed: u64, copy: u32) -> f64 {
     let copy = if cluster.same_work { 0 } else { copy };
     match &cluster.service_law {
+        None if cluster.work_shared > 0.0 => shared_work(cluster, work_seed, copy),
         None => work(work_seed, copy, cluster.service_cv),
         Some(law) => work_by(law, work_seed, copy),
     }
+}
+
+/// The same in a world that was recorded, of a request whose first copy has this normal score.
+pub(crate) fn recorded_work(script: &Script, score: f32, work_seed: u64, copy: u32) -> f64 {
+    let own = f64::from(score);
+    let score = match copy {
+        0 => own,
+        _ => {
+            let other = (1.0 - script.correlation * script.correlation).max(0.0).sqrt();
+            script.correlation * own + other * normal(work_seed, copy)
+        }
+    };
+    let place = law::cdf(score) * script.works.len() as f64;
+    let place = (place as usize).min(script.works.len() - 1);
+    f64::from(script.works[place])
 }
 
 /// The same by a law.
 pub fn work_by(law: &ServiceLaw, work_seed: u64, copy: u32) -> f64 {
     let second = unit(mix(work_seed.rotate_left(17) ^ u64::from(copy)));
     law.quantile(1.0 - uniform(work_seed, copy), second)
+}
+
+/// The copy that stands for what all copies of a request have in common.
+const OWN: u32 = 255;
+
+/// The same where a part of the variance is the request's own.
+fn shared_work(cluster: &Cluster, work_seed: u64, copy: u32) -> f64 {
+    let own = cluster.work_shared;
+    let score = own.sqrt() * normal(work_seed, OWN) + (1.0 - own).sqrt() * normal(work_seed, copy);
+    lognormal(score, cluster.service_cv)
+}
+
+/// Lognormal with mean 1 and this coefficient of variation, at a normal score.
+fn lognormal(score: f64, cv: f64) -> f64 {
+    let variance = cv.mul_add(cv, 1.0).ln();
+    (variance.sqrt() * score - variance / 2.0).exp()
 }
 
 /// The same by its coefficient of variation.
@@ -263,8 +301,7 @@ pub fn work(work_seed: u64, copy: u32, cv: f64) -> f64 {
     if cv == 1.0 {
         return -uniform(work_seed, copy).ln();
     }
-    let variance = cv.mul_add(cv, 1.0).ln();
-    (variance.sqrt() * normal(work_seed, copy) - variance / 2.0).exp()
+    lognormal(normal(work_seed, copy), cv)
 }
 
 /// The kind of [`luck`] by which a share of requests fails.
@@ -327,7 +364,7 @@ impl Lognormal {
 }
 
 /// A normal number that belongs to the n-th copy of a request (Box and Muller).
-fn normal(work_seed: u64, copy: u32) -> f64 {
+pub(crate) fn normal(work_seed: u64, copy: u32) -> f64 {
     let angle = core::f64::consts::TAU * unit(mix(work_seed.rotate_left(17) ^ u64::from(copy)));
     (-2.0 * uniform(work_seed, copy).ln()).sqrt() * angle.cos()
 }

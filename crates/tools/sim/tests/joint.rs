@@ -105,6 +105,45 @@ fn users_of_a_site_that_is_down_go_to_the_nearest_other() {
     }
 }
 
+/// What a forecast is worth: ten made-up days, each with the same requests three times.
+/// `cargo test -p evenkeel-sim --profile ci --test joint ten_days -- --ignored --nocapture` prints
+/// it.
+#[test]
+#[ignore = "takes minutes, with optimisation"]
+fn ten_days_cost_hardly_more_than_if_their_demand_were_known() {
+    let ratios = |seed: u64| {
+        let cost = |policy: &str, forecast: &str| {
+            let sets = [format!("series.seed={seed}"), format!("redirect.forecast={forecast}")];
+            let day = scenario("joint-day.toml", &sets.each_ref().map(String::as_str));
+            let report = evenkeel_sim::run(&day, policy, seed);
+            report.priced.expect("the scenario has prices").cost
+        };
+        let known = cost("hindsight", "mean");
+        let [mean, tested] = ["mean", "tested"].map(|forecast| cost("joint", forecast) / known);
+        eprintln!("day {seed}: {known:.3}; {mean:.4} by the mean, {tested:.4} by a forecast");
+        [mean, tested]
+    };
+    let half = |from: u64| (0..5).map(move |n| from + 2 * n).map(ratios).collect::<Vec<_>>();
+    let days = std::thread::scope(|scope| {
+        let other = scope.spawn(|| half(2));
+        [half(1), other.join().expect("it does not panic")].concat()
+    });
+    let interval = |of: &dyn Fn(&[f64; 2]) -> f64| {
+        let n = days.len() as f64;
+        let mean = days.iter().map(of).sum::<f64>() / n;
+        let variance = days.iter().map(|day| (of(day) - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        // 2.262: the 97.5th percentile of Student's t with 9 degrees of freedom.
+        (mean, 2.262 * (variance / n).sqrt())
+    };
+    let (mean, tested) = (interval(&|day| day[0]), interval(&|day| day[1]));
+    let gain = interval(&|day| day[0] - day[1]);
+    eprintln!(
+        "of what it costs with the demand known: {mean:.3?} by the mean, {tested:.3?} by a \
+               forecast; {gain:.3?} less"
+    );
+    assert!(tested.0 + tested.1 <= 1.15, "{tested:?}");
+}
+
 /// What hindsight is told is what comes: it has a plan for a surge before the first late request.
 #[test]
 fn who_knows_the_demand_plans_for_the_surge_before_it_comes() {

@@ -181,6 +181,8 @@ pub struct Brownout {
     /// Whether somebody left since the last percentile, before it could be said how long it takes.
     left_early: bool,
     arrivals: Arrivals,
+    /// How many times as many as before come by a plan, and until when the past does not show it.
+    expected: (f64, Instant),
     clock: Option<ShareClock>,
     work: WorkModel,
     cores_check: CoresCheck,
@@ -203,6 +205,8 @@ const OVERDUE: u32 = 3;
 const LATE_MIN: f64 = 10.0;
 /// Capacity, over what is asked, up to which it is tried whether there is more.
 const HEADROOM: f64 = 1.3;
+/// How many times as many as before a plan may bring, and one over the least.
+const EXPECTED_MAX: f64 = 8.0;
 /// Periods of silence after which nothing is known any more.
 const PERIODS_REMEMBERED: u64 = 16;
 
@@ -223,6 +227,7 @@ impl Brownout {
             is_late: false,
             left_early: false,
             arrivals: Arrivals::default(),
+            expected: (1.0, now),
             clock: config.cores.map(|cores| ShareClock::new(cores, now)),
             work: WorkModel::default(),
             cores_check: CoresCheck::default(),
@@ -326,6 +331,26 @@ impl Brownout {
         }
     }
 
+    /// From now on a plan brings so many times as many requests as the one before it, in full
+    /// requests; what is no such number says nothing.
+    ///
+    /// Arrivals tell of it only after a period, and where a plan sends a site twice its load, that
+    /// is a period of backlog (joint study, F9). It is a factor, not a rate: where the plan did not
+    /// see a surge, the arrivals still count.
+    pub fn expect(&mut self, now: Instant, factor: f64) {
+        self.tick(now);
+        if !(factor >= 0.0 && factor.is_finite()) {
+            return;
+        }
+        let factor = factor.clamp(1.0 / EXPECTED_MAX, EXPECTED_MAX);
+        self.expected = (factor, now + self.config.period);
+        if self.in_force == Law::FeedForward && !self.hangs(now) {
+            let demand = self.basis().map(|basis| self.demand(now, &basis));
+            self.dimmer = demand.map_or(self.dimmer, |demand| self.feed_forward.dimmer(demand));
+            self.published.follow(self.dimmer);
+        }
+    }
+
     /// What the feed-forward law goes by, as far as it is known.
     fn basis(&self) -> Option<Basis> {
         if let Some(told) = self.config.cores {
@@ -395,7 +420,7 @@ impl Brownout {
             full_work: self.work.full_ms().map(from_millis_f64),
             lean_ratio: self.basis().map_or(self.work.lean_ratio(), |basis| basis.lean_ratio),
             asked_per_s: self.arrivals.per_second(self.config.period),
-            asked_cores: self.work.full_ms().map(|full_ms| self.asked_cores(full_ms)),
+            asked_cores: self.work.full_ms().map(|full_ms| self.asked_cores(Instant::FAR, full_ms)),
             cores: self.config.cores,
             cores_seen: self.cores_check.seen(),
             capacity_per_s: self.capacity.per_s(),
@@ -475,7 +500,7 @@ impl Brownout {
     }
 
     fn step_forward(&mut self, at: Instant) {
-        let Some(Basis { cores, full_ms, lean_ratio }) = self.basis() else {
+        let Some(basis) = self.basis() else {
             return self.step_published(at);
         };
         self.in_force = Law::FeedForward;
@@ -483,17 +508,23 @@ impl Brownout {
             let allowed = self.config.percentile.complement().value();
             self.feed_forward.trim(over, late, allowed, self.dimmer);
         }
-        let expected = (1.0 - lean_ratio).mul_add(self.crowd.mean_share(), lean_ratio) * full_ms;
-        let waiting = (f64::from(self.crowd.present()) - cores).max(0.0);
         if self.hangs(at) {
             self.dimmer = Dimmer::LEAN;
             return self.published.follow(self.dimmer);
         }
-        let backlog_s = waiting * expected * 1e-3 / cores;
-        let full_cores = self.asked_cores(full_ms);
-        self.try_capacity(backlog_s, full_cores / cores);
-        self.dimmer = self.feed_forward.dimmer(Demand { full_cores, cores, lean_ratio, backlog_s });
+        let demand = self.demand(at, &basis);
+        self.try_capacity(demand.backlog_s, demand.full_cores / demand.cores);
+        self.dimmer = self.feed_forward.dimmer(demand);
         self.published.follow(self.dimmer);
+    }
+
+    /// What is asked of the replica, and what waits there.
+    fn demand(&self, at: Instant, basis: &Basis) -> Demand {
+        let &Basis { cores, full_ms, lean_ratio } = basis;
+        let expected = (1.0 - lean_ratio).mul_add(self.crowd.mean_share(), lean_ratio) * full_ms;
+        let waiting = (f64::from(self.crowd.present()) - cores).max(0.0);
+        let backlog_s = waiting * expected * 1e-3 / cores;
+        Demand { full_cores: self.asked_cores(at, full_ms), cores, lean_ratio, backlog_s }
     }
 
     /// Tries whether there is more capacity than is believed, where that matters.
@@ -519,8 +550,10 @@ impl Brownout {
         late as f64 > expected && late * 2 > self.crowd.present() as usize
     }
 
-    fn asked_cores(&self, full_ms: f64) -> f64 {
-        self.arrivals.per_second(self.config.period) * full_ms * 1e-3
+    fn asked_cores(&self, at: Instant, full_ms: f64) -> f64 {
+        let (factor, until) = self.expected;
+        let factor = if at < until { factor } else { 1.0 };
+        factor * self.arrivals.per_second(self.config.period) * full_ms * 1e-3
     }
 
     /// The published code knows only what was answered.

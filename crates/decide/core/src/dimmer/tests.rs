@@ -177,6 +177,37 @@ fn more_work_than_cores_is_made_to_fit_and_relief_is_felt_at_once() {
     assert_eq!(shop.brownout.dimmer(), Dimmer::FULL);
 }
 
+/// The joint study's F9: arrivals tell of a plan only after a period.
+#[test]
+fn what_a_plan_brings_is_dimmed_for_before_it_comes() {
+    let work = |content: Content| if content.is_full() { 10.0 } else { 1.0 };
+    // Four cores that know what both kinds take, at 0.6 of what they can do.
+    let calm = || {
+        let mut shop = Shop::new(Law::FeedForward, Some(4.0));
+        shop.play(800.0, 5.0, work);
+        shop.play(240.0, 10.0, work);
+        assert_eq!(shop.dimmer(), 1.0);
+        shop
+    };
+    let waiting = |factor: f64| {
+        let mut shop = calm();
+        shop.brownout.expect(shop.now, factor);
+        shop.play(720.0, 0.24, work); // within one period
+        shop.queue.len()
+    };
+    let (told, untold) = (waiting(3.0), waiting(1.0));
+    assert!(2 * told < untold, "{told} wait where the plan told it, {untold} where it did not");
+    for nonsense in [f64::NAN, -1.0, f64::INFINITY] {
+        assert_eq!(waiting(nonsense), untold);
+    }
+    // A plan that brings nothing after all: a period later the arrivals count again.
+    let mut shop = calm();
+    shop.brownout.expect(shop.now, 8.0);
+    assert!(shop.dimmer() < 0.2, "{}", shop.dimmer());
+    shop.play(240.0, 0.6, work);
+    assert_eq!(shop.dimmer(), 1.0);
+}
+
 #[test]
 fn a_held_dimmer_stays_and_is_let_go() {
     let mut brownout = brownout(Law::Published, None);

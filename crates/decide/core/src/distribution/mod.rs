@@ -30,7 +30,7 @@ mod empirical;
 mod exponential;
 mod grid;
 mod lognormal;
-mod normal;
+pub mod normal;
 mod pareto;
 mod recorder;
 mod rolling;

@@ -4,7 +4,7 @@ use core::f64::consts::{FRAC_1_SQRT_2, TAU};
 
 /// `P(N <= x)` for a standard normal `N`; the relative error in the lower tail is about
 /// `x² * 1e-16` (that of rounding `x`).
-pub(super) fn cdf(x: f64) -> f64 {
+pub fn cdf(x: f64) -> f64 {
     0.5 * libm::erfc(-x * FRAC_1_SQRT_2)
 }
 
@@ -13,7 +13,7 @@ pub(super) fn cdf(x: f64) -> f64 {
 /// Abramowitz and Stegun 26.2.23 (absolute error 4.5e-4) and two steps of Halley's method on
 /// [`cdf`]; the result is within 2e-15 of published values, relatively. Probabilities below
 /// 1e-300 count as 1e-300.
-pub(super) fn quantile(p: f64) -> f64 {
+pub fn quantile(p: f64) -> f64 {
     if p > 0.5 {
         // Subtraction is exact here, and the lower tail is the accurate one.
         return -quantile(1.0 - p);

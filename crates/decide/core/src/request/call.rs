@@ -36,13 +36,16 @@ pub struct Request {
     /// Copies that leave at once, each to another replica: at least 1. As many leave as there are
     /// trusted replicas, at most [`ATTEMPTS_MAX`].
     pub copies: u8,
+    /// Whether a hedge may follow, where it may be sent twice: a plan may say that copies cost more
+    /// than they save. Rescues and moves are not asked.
+    pub may_hedge: bool,
 }
 
 impl Request {
     /// A request that any replica of the group can answer, sent once.
     #[inline]
     pub const fn new(group: GroupId, replay: Replay) -> Self {
-        Self { group, replay, among: None, fallback: None, copies: 1 }
+        Self { group, replay, among: None, fallback: None, copies: 1, may_hedge: true }
     }
 }
 

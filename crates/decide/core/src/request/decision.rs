@@ -93,7 +93,8 @@ crate::named! {
         Sent = "sent",
         /// It was due, and the budget was spent.
         NoBudget = "no_budget",
-        /// It was due, and too many requests were late, or the load too high, for any copy.
+        /// It was due, and too many requests were late, or the load too high, for any copy; or the
+        /// plan of the data centres says so.
         Gated = "gated",
         /// It was due, and copies are as late as the requests they should save.
         Futile = "futile",

@@ -500,8 +500,8 @@ impl Dispatcher {
             Kind::Moved => self.window.moves += 1,
             Kind::First | Kind::Mirror => {}
         }
-        let in_haste = call.request.replay.is_allowed_in_haste();
-        let delay = in_haste.then(|| self.redundancy.copy_due(1 + usize::from(call.hedges)));
+        let may_hedge = call.request.may_hedge && call.request.replay.is_allowed_in_haste();
+        let delay = may_hedge.then(|| self.redundancy.copy_due(1 + usize::from(call.hedges)));
         call.hedge_due = delay.flatten().map(|delay| now + delay);
         let patience = self.put_to_test(now, replica);
         if patience.is_some() {

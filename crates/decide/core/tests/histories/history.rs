@@ -105,7 +105,8 @@ impl History {
             Moment::Open { group, fallback, replay, among, copies } => {
                 let group = GroupId::new(group % GROUPS_MAX);
                 let fallback = fallback.map(|group| GroupId::new(group % GROUPS_MAX));
-                self.open(Request { group, replay, among, fallback, copies });
+                let request = Request::new(group, replay);
+                self.open(Request { among, fallback, copies, ..request });
             }
             Moment::Limit { call, among } => {
                 if let Some(call) = nth(&self.calls, call) {

@@ -106,7 +106,7 @@ fn alone(arrived: u64, writes: u64) -> SplitTally {
 #[test]
 fn demand_over_a_time_is_a_mean_over_the_counts_that_are_that_old() {
     let span = DemandSpan { epochs: 1, least: Duration::from_secs(5) };
-    let mut meter = DemandMeter::new(span);
+    let mut meter = DemandMeter::new(span, Choice::Tested);
     let mut at = |seconds: f64, arrived: u64| {
         meter.note(Instant::from_secs_f64(seconds), alone(arrived, 0), 0).demand
     };
@@ -120,7 +120,7 @@ fn demand_over_a_time_is_a_mean_over_the_counts_that_are_that_old() {
 #[test]
 fn a_meter_that_is_asked_all_the_time_stays_small() {
     let span = DemandSpan { epochs: 1, least: Duration::from_secs(3_600) };
-    let mut meter = DemandMeter::new(span);
+    let mut meter = DemandMeter::new(span, Choice::Tested);
     for n in 0..10_000 {
         let lately = meter.note(Instant::from_millis(n), alone(3 * n, 0), 0);
         assert!(n == 0 || (lately.demand - 3_000.0).abs() < 1e-6, "{lately:?}");

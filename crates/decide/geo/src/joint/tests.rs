@@ -283,11 +283,9 @@ fn lateness_is_foretold_with_content_and_hedges() {
     assert!(planned.states[0].dimmer < 100, "{planned:?}");
     let load = planned.answer.loads[0];
     assert_eq!(problem.violation_ppm(0, 0, load), 1_000_000, "full requests would all be late");
-    assert!(planned.late_ppm[0][0] < 500_000, "{planned:?}");
+    assert!(planned.late[0][0] < 500_000, "{planned:?}");
     let pairs = || [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter();
-    let late = |(i, j): (usize, usize)| {
-        u64::from(planned.late_ppm[i][j]) * u64::from(planned.answer.rates[i][j])
-    };
+    let late = |(i, j): (usize, usize)| planned.late[i][j] * u64::from(planned.answer.rates[i][j]);
     assert_eq!(pairs().map(late).sum::<u64>(), planned.violations);
 }
 
@@ -309,6 +307,37 @@ fn hedges_are_for_loads_with_room() {
     assert!(!hedging.state(0, 30).is_hedged, "nothing is late: copies cost nodes");
     let dear = Prices { node_second: JOINT_PRICE_MAX, ..Prices::default() };
     assert!(!Joint::new(&problem, Some(&other), &[RIGID], &dear).unwrap().state(0, 60).is_hedged);
+}
+
+/// F10: around a break-even the demand of every plan is another one, and hedges would begin and end
+/// with it.
+#[test]
+fn hedges_stay_as_they_are_near_their_break_even() {
+    let flips = |has_memory: bool| {
+        let mut rng = evenkeel_core::Rng::stream(1, "demand near a break-even");
+        let (mut is_on, mut flips) = (true, 0);
+        for _ in 0..200 {
+            // 0.7 is where copies begin to cost more than they save.
+            let problem = steep_problem(&[8.0f64.mul_add(rng.normal(), 700.0) as u32], 1_000, 0);
+            let curve = (0..2_700).map(|load| match problem.violation_ppm(0, 0, load) {
+                late if load < 700 => late / 2,
+                late => (late * 2).min(ALL_PPM),
+            });
+            let hedged = Hedged { curves: vec![vec![curve.collect()]], extra_ppm: 60_000 };
+            let prices = Prices { node_second: 0, ..Prices::default() };
+            let joint = Joint::new(&problem, Some(&hedged), &[RIGID], &prices).unwrap();
+            let planned = plan(&joint);
+            let next = match has_memory {
+                true => planned.hedging[0].follow(is_on),
+                false => planned.states[0].is_hedged,
+            };
+            flips += u32::from(next != is_on);
+            is_on = next;
+        }
+        flips
+    };
+    assert!(flips(false) > 50, "{} times without", flips(false));
+    assert!(flips(true) <= 2, "{} times with", flips(true));
 }
 
 #[test]

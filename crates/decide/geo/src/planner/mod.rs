@@ -12,7 +12,7 @@
 //! | this file | what is to be planned, and [`Planner::plan`] from top to bottom |
 //! | `inputs` | rows and curves → quanta and tables: the [`Problem`](super::Problem) |
 //! | `outcome` | the [`Plan`]: a row for every site, and why |
-//! | `joint` | the same with dimmers and hedges, by price |
+//! | `priced` | the same with dimmers and hedges, by price |
 //! | `settings` | what must be set alike at all sites, one by one |
 //!
 //! **Quantum.** One for all sites, since quanta of one are load of another: a share of the largest
@@ -39,8 +39,8 @@
 //! meanwhile the splitter's cap protects who receives. Curves are steady states.
 
 mod inputs;
-mod joint;
 mod outcome;
+mod priced;
 mod settings;
 
 #[cfg(test)]
@@ -60,12 +60,13 @@ use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::{OutOfRange, Probability, Weight};
 
 use inputs::Inputs;
-pub use joint::JointPlanner;
 pub use outcome::Plan;
+use priced::ByPrice;
+pub use priced::Pricing;
 pub use settings::Setting;
 
 /// Goes into every fingerprint: sites whose planners compute differently must not plan together.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 /// Quanta of the smallest site with demand, if the solver takes so many.
 pub const QUANTA_MIN: u64 = 20;
 /// Requests per second that no server serves: where a profile says so, its unit is wrong.
@@ -297,6 +298,7 @@ impl std::error::Error for PlannerError {}
 pub struct Planner {
     config: PlannerConfig,
     sites: Vec<SiteCurves>,
+    by_price: Option<ByPrice>,
 }
 
 impl Planner {
@@ -316,7 +318,7 @@ impl Planner {
             let place = format!("curves of site {site}");
             curves.check(&place, &mut objective).map_err(|error| error.of_site(site))?;
         }
-        Ok(Self { config, sites })
+        Ok(Self { config, sites, by_price: None })
     }
 
     /// How it plans.
@@ -339,6 +341,10 @@ impl Planner {
         hash.number(VERSION);
         self.config.fingerprint(&mut hash);
         self.sites.iter().for_each(|site| site.fingerprint(&mut hash));
+        if let Some(by_price) = &self.by_price {
+            by_price.fingerprint(&mut hash);
+            (0..self.sites.len()).for_each(|site| by_price.site_fingerprint(site, &mut hash));
+        }
         let hash = hash.finish();
         (hash ^ (hash >> 32)) as u32
     }
@@ -365,6 +371,10 @@ impl Planner {
         assert_eq!(snapshot.sites.len(), self.sites.len(), "a snapshot of other sites");
         let inputs = Inputs::new(self, snapshot);
         let problem = inputs.problem(self, snapshot);
+        if let Some(by_price) = &self.by_price {
+            let planned = by_price.plan(snapshot, &inputs, &problem);
+            return Plan::new(snapshot, inputs, problem, planned.answer.clone()).at(planned);
+        }
         let question = self.question(problem.demand_total());
         let answer = solve(&problem, &question).expect("settings were checked for these sites");
         Plan::new(snapshot, inputs, problem, answer)

@@ -1,6 +1,7 @@
 //! A plan for all sites, and what speaks for it.
 
-use super::super::epoch::{AnswerHashes, SiteSet, plan_hash};
+use super::super::epoch::{AnswerHashes, SiteSet, StableHash, plan_hash};
+use super::super::joint::Planned;
 use super::super::split::{Flow, PlanRow, Predicted};
 use super::super::{Answer, Problem, Status};
 use super::inputs::Inputs;
@@ -27,6 +28,8 @@ pub struct Plan {
     pub problem: Problem,
     /// What was answered.
     pub answer: Answer,
+    /// What comes with it where plans are by price: dimmers, hedges, what one more request costs.
+    pub priced: Option<Planned>,
     inputs: u64,
 }
 
@@ -47,14 +50,25 @@ impl Plan {
             bound_per_1000_s: inputs.bound_per_1000_s,
             problem,
             answer,
+            priced: None,
             inputs: snapshot.hash(),
         }
+    }
+
+    /// The same with what a plan by price says.
+    pub(super) fn at(self, planned: Planned) -> Self {
+        Self { priced: Some(planned), ..self }
     }
 
     /// What other sites must come to as well.
     pub fn hashes(&self) -> AnswerHashes {
         let rates = self.answer.rates.iter().map(Vec::as_slice);
-        let plan = plan_hash(self.epoch, self.unit_per_1000_s, rates);
+        let rates = plan_hash(self.epoch, self.unit_per_1000_s, rates);
+        let plan = self.priced.as_ref().map_or(rates, |planned| {
+            let mut hash = StableHash::default();
+            [rates, planned.hash].into_iter().for_each(|part| hash.number(part));
+            hash.finish()
+        });
         AnswerHashes { inputs: self.inputs, plan }
     }
 
@@ -112,10 +126,9 @@ impl Plan {
         if demand == 0 {
             return Predicted { alone_ppm, planned_ppm: self.local_ppm(from) };
         }
-        let missed = self.answer.rates[from].iter().enumerate().map(|(to, &quanta)| {
-            let load = self.answer.loads[to];
-            u64::from(quanta) * u64::from(self.problem.violation_ppm(from, to, load))
-        });
+        let missed = self.answer.rates[from].iter().enumerate();
+        let missed =
+            missed.map(|(to, &quanta)| u64::from(quanta) * u64::from(self.late_ppm(from, to)));
         let shed = u64::from(self.answer.shed[from]) * u64::from(ALL_PPM);
         let planned_ppm = ((missed.sum::<u64>() + shed) / u64::from(demand)) as u32;
         Predicted { alone_ppm, planned_ppm }
@@ -124,7 +137,24 @@ impl Plan {
     /// Predicted violations among the requests of one site that are served at another, in parts per
     /// million.
     pub fn predicted_at(&self, from: SiteId, to: SiteId) -> u32 {
-        self.problem.violation_ppm(from.index(), to.index(), self.answer.loads[to.index()])
+        self.late_ppm(from.index(), to.index())
+    }
+
+    /// With dimmers and hedges where the plan has them.
+    fn late_ppm(&self, from: usize, to: usize) -> u32 {
+        match &self.priced {
+            Some(planned) => planned.late[from][to] as u32,
+            None => self.problem.violation_ppm(from, to, self.answer.loads[to]),
+        }
+    }
+
+    /// The full requests that a site serves by the plan, its own users' and others', per 1,000 s.
+    ///
+    /// # Panics
+    /// When there is no such site.
+    pub fn load_per_1000_s(&self, site: SiteId) -> u64 {
+        let origins = (0..self.answer.rates.len()).map(SiteId::new);
+        origins.map(|from| self.rates_per_1000_s(from)[site.index()]).sum()
     }
 
     /// Every flow between two sites with what speaks for it, by origin and destination.
@@ -153,7 +183,11 @@ impl Plan {
     /// are needed somewhere.
     pub fn wants_capacity(&self) -> bool {
         let is_shed = self.answer.shed.iter().any(|&quanta| quanta > 0);
-        is_shed || self.answer.status == Status::Infeasible
+        // By price nothing is shed: what is too much is dimmed, late, or both.
+        let planned = self.priced.as_ref().map(|planned| &planned.utilisation_ppm);
+        let mut work = planned.into_iter().flatten().flatten();
+        let is_over = work.any(|ppm| *ppm > u64::from(ALL_PPM));
+        is_shed || is_over || self.answer.status == Status::Infeasible
     }
 
     /// What a destination's own users get where they came, alone and with the others' requests.
@@ -163,6 +197,6 @@ impl Plan {
     }
 
     fn local_ppm(&self, site: usize) -> u32 {
-        self.problem.violation_ppm(site, site, self.answer.loads[site])
+        self.late_ppm(site, site)
     }
 }

@@ -3,6 +3,7 @@
 
 use super::super::epoch::{SiteId, StableHash};
 use super::super::{Effort, Overload};
+use super::priced::ByPrice;
 use super::{Aim, Planner, VERSION};
 use evenkeel_core::time::nanos;
 
@@ -15,7 +16,7 @@ pub enum Setting {
     Writes,
     /// Time between plans.
     Period,
-    /// What is to be small, and a target for it.
+    /// What is to be small, a target for it, and prices.
     Aim,
     /// Whether sites that serve others' may send away.
     Relay,
@@ -29,7 +30,7 @@ pub enum Setting {
     Pairs,
     /// How this release computes, and what is not written in configurations.
     Release,
-    /// The profiles of a site.
+    /// The profiles of a site, and what its requests take.
     Curves(SiteId),
 }
 
@@ -40,7 +41,7 @@ impl Setting {
             Self::Objective => "objective".to_owned(),
             Self::Writes => "writes_stay".to_owned(),
             Self::Period => "period".to_owned(),
-            Self::Aim => "aim or target".to_owned(),
+            Self::Aim => "aim, target or prices".to_owned(),
             Self::Relay => "relay".to_owned(),
             Self::Overload => "overload or overload_price".to_owned(),
             Self::Quantum => "quantum".to_owned(),
@@ -62,7 +63,7 @@ impl Planner {
         let config = &self.config;
         let numbers = |numbers: &[u64]| short(|hash| numbers.iter().for_each(|n| hash.number(*n)));
         let objective = self.objective().map_or(0, nanos);
-        let aim = match &config.aim {
+        let mut aim = match &config.aim {
             Aim::Violations => vec![0],
             Aim::Cost { target_ppm } => vec![1, (*target_ppm).into()],
             Aim::GlobalCost { target_ppm, weights } => {
@@ -70,6 +71,7 @@ impl Planner {
                 [2, (*target_ppm).into()].into_iter().chain(weights).collect()
             }
         };
+        aim.extend(self.by_price.iter().flat_map(ByPrice::numbers));
         let overload = match config.overload {
             Overload::Curve => 0,
             Overload::Capped => 1,
@@ -88,7 +90,11 @@ impl Planner {
             (Setting::Release, numbers(&self.release())),
         ];
         let curves = |(index, site): (usize, &super::SiteCurves)| {
-            (Setting::Curves(SiteId::new(index)), short(|hash| site.fingerprint(hash)))
+            let hash = short(|hash| {
+                site.fingerprint(hash);
+                self.by_price.iter().for_each(|it| it.site_fingerprint(index, hash));
+            });
+            (Setting::Curves(SiteId::new(index)), hash)
         };
         all.extend(self.sites.iter().enumerate().map(curves));
         all

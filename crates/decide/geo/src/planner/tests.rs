@@ -10,6 +10,7 @@ use super::*;
 use evenkeel_core::units::Rate;
 use proptest::prelude::*;
 
+mod fights;
 mod priced;
 mod unequal;
 

@@ -15,7 +15,7 @@ use evenkeel_settings::{Mismatch, Setting, Table};
 use rustls_pki_types::ServerName;
 
 use crate::config::PRICE_PERCENT;
-use crate::config::{RedirectConfig, RedirectPair, RedirectSite};
+use crate::config::{RedirectConfig, RedirectPair, RedirectSite, prices};
 
 /// What a quantum beyond saturation costs with `overload = "priced"`, unless said otherwise.
 const OVERLOAD_PRICE: f64 = 0.01;
@@ -53,6 +53,9 @@ impl<'a> Redirect<'a> {
         let load_bias = table.key("load_bias").number().between(0.1..=LOAD_BIAS_MAX);
         let connections = table.key("connections").integer().between(1..=CONNECTIONS_MAX);
         let aim = aim(table);
+        let prices = prices::read(table, aim.is_none());
+        prices::check(table, &sites, (prices.is_some(), through.is_some()));
+        let aim = aim.unwrap_or(Aim::Violations);
         let config = RedirectConfig {
             upstream,
             site,
@@ -67,6 +70,7 @@ impl<'a> Redirect<'a> {
             margin,
             clock_offset_max,
             aim,
+            prices,
             relay: table.key("relay").boolean().or(false),
             overload: overload(table),
             quantum_ppm: (quantum * PPM).round() as u32,
@@ -111,17 +115,21 @@ fn objective(setting: Setting<'_>) -> Duration {
     setting.duration().between(MS..=OBJECTIVE_MAX).required()
 }
 
-fn aim(table: &mut Table<'_>) -> Aim {
-    let is_cost = table.key("aim").variant(&[("violations", false), ("cost", true)]).or(false);
+/// `None`: by price.
+fn aim(table: &mut Table<'_>) -> Option<Aim> {
+    let cost = Aim::Cost { target_ppm: 0 };
+    let named =
+        [("violations", Some(Aim::Violations)), ("cost", Some(cost.clone())), ("price", None)];
+    let aim = table.key("aim").variant(&named).or(Some(Aim::Violations));
     let target = table.key("target").probability().optional();
-    if !is_cost {
+    if aim.as_ref() != Some(&cost) {
         if target.is_some() {
-            let expected = "aim = \"cost\" too: the default aim has no target or price";
+            let expected = "aim = \"cost\" too: other aims have no target";
             table.problem("target", Mismatch::new("target alone", expected));
         }
-        return Aim::Violations;
+        return aim;
     }
-    Aim::Cost { target_ppm: (target.unwrap_or(0.05) * PPM).round() as u32 }
+    Some(Aim::Cost { target_ppm: (target.unwrap_or(0.05) * PPM).round() as u32 })
 }
 
 fn overload(table: &mut Table<'_>) -> Overload {
@@ -176,6 +184,7 @@ fn sites(setting: &Setting<'_>, is_follower: bool) -> Vec<RedirectSite> {
 impl RedirectSite {
     /// A follower needs the names only; what else is written is read and left.
     fn read(table: &mut Table<'_>, is_follower: bool) -> Self {
+        let (work, hedged_curves) = prices::of_site(table);
         let name = "a name as in a certificate: small letters, digits, hyphens and dots";
         let name = table.key("name").text().check(name, |name| is_name(name));
         let curves = table.key("curves").list(file);
@@ -190,7 +199,8 @@ impl RedirectSite {
         let datacenter = table.key("datacenter").text();
         let is_short = |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len());
         let datacenter = datacenter.check("a name of 1 to 64 bytes", is_short).optional();
-        Self { name: name.required(), datacenter, peer: peer.server, curves }
+        let (name, peer) = (name.required(), peer.server);
+        Self { name, datacenter, peer, curves, hedged_curves, work }
     }
 }
 

@@ -133,6 +133,7 @@ impl World {
             parts: vec![Probability::ONE],
             good_until,
             spare_per_1000_s: Vec::new(),
+            hedges: evenkeel_geo::epoch::SiteSet::first(2),
         };
         self.directives.send_replace(Some(Arc::new(directive)));
     }

@@ -159,7 +159,7 @@ impl Home for BusyHome {
     }
 
     fn direct(&self, directive: Directive) {
-        let Directive { row, parts, good_until, spare_per_1000_s } = directive;
+        let Directive { row, parts, good_until, spare_per_1000_s, .. } = directive;
         let now = Instant::now();
         (0..self.per_s.len()).for_each(|worker| self.hand_up(worker));
         if let Some((epoch, began)) = self.in_force.get() {

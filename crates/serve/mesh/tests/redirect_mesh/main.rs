@@ -62,6 +62,41 @@ fn three_sites_measure_their_ways_and_agree_on_every_plan() {
 }
 
 #[test]
+fn sites_that_plan_by_price_agree_too_and_say_what_one_more_request_costs() {
+    on_one_thread(async {
+        let authority = Authority::new();
+        let setup = Setup { is_priced: true, ..Setup::three(&authority, "priced") };
+        let world = World::start(&setup);
+        let mut diary = Diary::default();
+        until(SOON, "five epochs with equal plans of all", || {
+            diary.note(&world, &[0, 1, 2]);
+            diary.agreed(&[0, 1, 2], &NAMES) >= 5
+        })
+        .await;
+        diary.assert_that_equal_rows_made_equal_plans();
+        let state = world.site(0).state();
+        assert_eq!(state.counts.disagreements, 0, "{:?}", state.alarms);
+        let plan = state.plan.as_ref().unwrap();
+        let priced = plan.priced.as_ref().unwrap();
+        assert_eq!((priced.optional, priced.wan, priced.node), (0.1, 0.015, 0.35));
+        assert!(
+            priced.sentences[0].starts_with("london sends ")
+                && priced.sentences[0].contains("one more request costs 0."),
+            "{:?}",
+            priced.sentences
+        );
+        // What comes to a site is what all pairs of the plan send there.
+        for site in &priced.sites {
+            let to = plan.pairs.iter().filter(|pair| pair.to == site.name);
+            let sum: f64 = to.map(|pair| pair.rate_per_s).sum();
+            assert!((site.inflow_per_s - sum).abs() < 1e-6, "{site:?}: {sum}");
+            assert!(site.work_ratio.unwrap() <= 1.0 && site.dimmer_ratio > 0.5, "{site:?}");
+        }
+        assert!(priced.sites[0].one_more > 0.0 && priced.cost_per_s > 0.0, "{priced:?}");
+    });
+}
+
+#[test]
 fn a_site_that_is_cut_off_gets_nothing_after_an_epoch_and_comes_back() {
     on_one_thread(async {
         let authority = Authority::new();

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use evenkeel_geo::curve::ResponseCurves;
 use evenkeel_geo::demand::{SiteTally, SplitTally};
 use evenkeel_geo::epoch::SiteId;
-use evenkeel_geo::planner::{Planner, PlannerConfig, SiteCurves};
+use evenkeel_geo::joint::Service;
+use evenkeel_geo::planner::{Planner, PlannerConfig, Pricing, SiteCurves};
 use evenkeel_geo::split::{PlanRow, SplitWindow};
 use evenkeel_geo::traffic::Directive;
 use evenkeel_mesh::{Files, Home, Mesh, MeshConfig, RedirectState, SiteState};
@@ -52,6 +53,12 @@ pub(crate) fn planner(sites: usize, period: Duration) -> Planner {
     let curves = ResponseCurves::markov(objective, 4.try_into().unwrap(), service).unwrap();
     let curves = vec![SiteCurves::single(curves); sites];
     Planner::new(PlannerConfig::new(period), curves).unwrap()
+}
+
+/// The same by price, where a tenth of a request's work cannot be left out.
+fn priced(planner: Planner, sites: usize) -> Planner {
+    let services = vec![Service { full_us: 20_000, lean_us: 2_000 }; sites];
+    planner.with_prices(Pricing { services, ..Pricing::default() }).unwrap()
 }
 
 /// A site whose users ask for so many requests per second, all of which are served in time.
@@ -174,6 +181,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) absent: Vec<usize>,
     pub(crate) reload_every: Duration,
     pub(crate) is_relayed: bool,
+    pub(crate) is_priced: bool,
 }
 
 impl<'a> Setup<'a> {
@@ -188,6 +196,7 @@ impl<'a> Setup<'a> {
             absent: Vec::new(),
             reload_every: Duration::from_secs(30),
             is_relayed: false,
+            is_priced: false,
         }
     }
 }
@@ -249,7 +258,9 @@ fn start(setup: &Setup<'_>, site: usize, listener: TcpListener, peers: Vec<Socke
         learns: None, // this home is never late, whatever it is asked for
         ..MeshConfig::new(SiteId::new(site), setup.names.clone(), peers, files.clone())
     };
-    let mesh = Mesh::open(config, planner(sites, setup.period), listener).unwrap();
+    let planner = planner(sites, setup.period);
+    let planner = if setup.is_priced { priced(planner, sites) } else { planner };
+    let mesh = Mesh::open(config, planner, listener).unwrap();
     let (state, fingerprint) = (mesh.state(), mesh.fingerprint());
     let directed = Rc::default();
     let home = FakeHome {

@@ -111,6 +111,7 @@ fn plans_go_from_the_board_to_envoy_and_reports_back() {
                 parts: vec![Probability::ONE; 2],
                 good_until,
                 spare_per_1000_s: Vec::new(),
+                hedges: evenkeel_geo::epoch::SiteSet::first(2),
             },
         );
         let path = directory.join("shop.json");

@@ -99,7 +99,7 @@ pub(super) fn run(input: &Priceable, prices: &Prices, json: bool) -> anyhow::Res
         return Ok(());
     }
     output::text!("{}", table(input, &planned))?;
-    for sentence in sentences(input, &planned) {
+    for sentence in planned.sentences(&input.problem, &input.names) {
         output::line!("{sentence}")?;
     }
     output::line!("\n{} ({cpu_ms:.1} ms of CPU)", summary(input, &planned))?;
@@ -164,7 +164,7 @@ fn document<'a>(
             node: violations(prices.node_second.into()),
         },
         hash: format!("{:016x}", planned.hash),
-        sentences: sentences(input, planned),
+        sentences: planned.sentences(&input.problem, &input.names),
         cpu_ms,
     }
 }
@@ -191,28 +191,6 @@ fn table(input: &Priceable, planned: &Planned) -> Table {
         ]);
     }
     table
-}
-
-/// Why each flow is there, the largest first: the last one that was sent costs no more there than
-/// one more would at home.
-fn sentences(input: &Priceable, planned: &Planned) -> Vec<String> {
-    let rates = &planned.answer.rates;
-    let sites = 0..input.names.len();
-    let pairs = sites.clone().flat_map(|from| sites.clone().map(move |to| (from, to)));
-    let mut pairs: Vec<_> = pairs.filter(|&(i, j)| i != j && rates[i][j] > 0).collect();
-    pairs.sort_by_key(|&(from, to)| std::cmp::Reverse(rates[from][to]));
-    let sentence = |(from, to): (usize, usize)| {
-        let sent = 100.0 * f64::from(rates[from][to]) / f64::from(input.problem.demand()[from]);
-        format!(
-            "{} sends {sent:.0} % to {}: one more request costs {:.3} here, the last one {:.3} \
-             there.",
-            input.names[from],
-            input.names[to],
-            violations(planned.more[from][from]),
-            violations(planned.last[from][to]),
-        )
-    };
-    pairs.into_iter().map(sentence).collect()
 }
 
 fn summary(input: &Priceable, planned: &Planned) -> String {
@@ -262,7 +240,7 @@ mod tests {
             hedged: None,
         };
         let planned = plan(&input, &Prices::default()).unwrap();
-        let sentences = sentences(&input, &planned);
+        let sentences = planned.sentences(&input.problem, &input.names);
         assert_eq!(sentences.len(), 1, "{sentences:?}");
         assert!(sentences[0].starts_with("Paris sends "), "{sentences:?}");
         assert!(sentences[0].contains("to London: one more request costs 0."), "{sentences:?}");

@@ -41,6 +41,8 @@ pub(crate) struct Control {
     meter: DemandMeter,
     lately: Lately,
     slow: Option<Slow>,
+    /// Whether plans are for the next epoch, not for those before.
+    foretells: bool,
     guard: Option<Guard>,
     pub(crate) learning: Option<Learning>,
     version: u32,
@@ -135,7 +137,8 @@ impl Control {
             by_site: vec![SiteTally::default(); sites],
             ..SplitTally::default()
         };
-        let mut meter = DemandMeter::new(DemandSpan { epochs: 1, least: redirect.demand_over });
+        let span = DemandSpan { epochs: 1, least: redirect.demand_over };
+        let mut meter = DemandMeter::new(span, redirect.forecast);
         let lately = meter.note(Instant::ZERO, counts.clone(), site);
         Self {
             sync: EpochSync::new(config).expect("the scenario's period was checked"),
@@ -144,6 +147,7 @@ impl Control {
             site,
             meter,
             lately,
+            foretells: mode.foretells(),
             slow: (mode == Mode::KurmaSlow).then_some(slow),
             guard: own.map(|(curves, servers)| Guard::new(curves, servers)),
             learning: None,
@@ -197,11 +201,15 @@ impl Control {
         if let Some(slow) = &mut self.slow {
             self.lately.demand = slow.demand(now, self.counts.workers[0].arrived);
         }
+        if !self.foretells {
+            self.lately.expected = self.lately.demand;
+        }
     }
 
     /// Takes this for the demand, in requests per second, in place of what was measured.
     pub(crate) const fn foreknow(&mut self, demand: f64) {
         self.lately.demand = demand;
+        self.lately.expected = demand;
     }
 
     /// The share of writes among its users' requests, as it is told.

@@ -75,6 +75,11 @@ impl Mode {
         matches!(self, Self::Planned | Self::Relayed | Self::PlannedCost) || self.is_priced()
     }
 
+    /// Whether plans are for the demand that is expected: what was published plans for what was.
+    pub(crate) const fn foretells(self) -> bool {
+        self.comes_home()
+    }
+
     /// Whether plans are by price.
     pub(crate) const fn is_priced(self) -> bool {
         matches!(self, Self::Joint | Self::Hindsight)

@@ -5,7 +5,7 @@ use evenkeel_core::time::nanos;
 use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::joint::Service;
-use evenkeel_geo::planner::{JointPlanner, Planner, SiteCurves};
+use evenkeel_geo::planner::{Planner, Pricing};
 
 use super::learning::Learning;
 use super::profile;
@@ -17,15 +17,15 @@ pub(crate) fn planner(
     geography: &Geography,
     spelling: Spelling<'_>,
     planner: Planner,
-) -> JointPlanner {
+) -> Planner {
     let extra_ppm = (scenario.run.hedge.budget_share * 1e6).round() as u32;
     // A guess says nothing of hedges.
     let hedged = (spelling.is_hedged && geography.redirect.profiled)
         .then(|| (profile::hedged_curves(scenario, geography, spelling.policy), extra_ppm));
-    let service = service(scenario);
-    let services = vec![service; geography.sites.len()];
+    let services = vec![service(scenario); geography.sites.len()];
     let prices = geography.prices.map(|prices| prices.of_plans()).unwrap_or_default();
-    JointPlanner::new(planner, hedged, services, prices).expect("simulated profiles are sound")
+    let pricing = Pricing { hedged, services, prices };
+    planner.with_prices(pricing).expect("simulated profiles are sound")
 }
 
 /// What requests are at every site.
@@ -44,10 +44,10 @@ fn service(scenario: &Scenario) -> Service {
 pub(crate) fn learning(
     scenario: &Scenario,
     redirect: &Redirect,
-    curves: &SiteCurves,
-    (joint, site): (Option<&JointPlanner>, usize),
+    planner: &Planner,
+    site: usize,
 ) -> Learning {
     let kind = if redirect.profiled { Prior::Profile } else { Prior::Guess };
-    let hedged = joint.and_then(|joint| joint.hedged(SiteId::new(site)));
-    Learning::new(kind, curves, hedged, service(scenario))
+    let site = SiteId::new(site);
+    Learning::new(kind, planner.curves(site), planner.hedged(site), service(scenario))
 }

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use evenkeel_geo::demand::forecast::{Choice, Rule};
 use evenkeel_settings::{Mismatch, Setting, Table};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::millis;
 use crate::scenario::priced::unknown_site;
@@ -107,6 +108,9 @@ pub struct Redirect {
     /// Demand is the mean over this time.
     #[serde(with = "millis", rename = "demand_over_ms")]
     pub demand_over: Duration,
+    /// How our own plans are told the demand of the next period from that.
+    #[serde(serialize_with = "forecast_name")]
+    pub forecast: Choice,
     /// The share of violations that plans of least cost allow every site.
     pub target: f64,
     /// Base round trips are rounded to this before they are told; zero: they are not.
@@ -128,6 +132,16 @@ pub struct Redirect {
     /// How many times the load that it serves a site is believed to serve: 1 where the profile is
     /// right.
     pub profile_scale: f64,
+}
+
+fn forecast(setting: Setting<'_>) -> Choice {
+    let rules = Rule::ALL.map(Choice::Fixed).into_iter().chain([Choice::Tested]);
+    let named: Vec<_> = rules.map(|choice| (choice.name(), choice)).collect();
+    setting.variant(&named).or(Choice::Tested)
+}
+
+fn forecast_name<S: Serializer>(choice: &Choice, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(choice.name())
 }
 
 /// All that a scenario says of data centres.
@@ -460,6 +474,7 @@ impl Redirect {
             period: duration(table.key("period"), least, 2_500),
             quantum: table.key("quantum").number().between(1e-4..=0.5).or(0.01),
             demand_over: duration(table.key("demand_over"), least, 5_000),
+            forecast: forecast(table.key("forecast")),
             target: table.key("target").probability().or(0.05),
             rtt_step: duration(table.key("rtt_step"), Duration::ZERO, 0),
             watch: table.key("watch").boolean().or(false),

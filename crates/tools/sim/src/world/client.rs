@@ -8,6 +8,7 @@ use evenkeel_core::time::Why;
 use evenkeel_core::{Deadline, GroupId, Instant, ReplicaId};
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::split::patience::{Sent, Waits};
+use evenkeel_twin::rows;
 
 use crate::ends::End;
 use crate::events::Lane;
@@ -26,6 +27,7 @@ impl World<'_> {
         self.events.push(Lane::Arrivals, next, Event::Arrive(generator));
 
         let mut arrival = self.arriving.draw(generator);
+        self.divert(&mut arrival);
         if let Some(sites) = &mut self.sites {
             let (client, item) = (arrival.client as usize, arrival.work_seed);
             let request = (item, arrival.everywhere);
@@ -73,8 +75,7 @@ impl World<'_> {
     /// A request to this group, which may be hedged unless the plan says otherwise.
     fn request(&self, group: usize) -> Request {
         let may_hedge = self.sites.as_ref().is_none_or(|sites| sites.may_hedge(group));
-        let replay = if may_hedge { Replay::Always } else { Replay::AfterFailure };
-        Request::new(GroupId::new(group), replay)
+        Request { may_hedge, ..Request::new(GroupId::new(group), Replay::Always) }
     }
 
     /// The slot of a call, if it is still open.
@@ -201,6 +202,7 @@ impl World<'_> {
         let outcome = Outcome::Failed(Failure::TimedOut);
         call.settle(dispatcher.learn(self.now, &mut attempt, &outcome));
         dispatcher.finish(self.now, attempt, BodyEnd::Complete);
+        self.end_row(self.jobs[id as usize].row, rows::End::Failed);
         self.leave_off(id);
     }
 
@@ -240,6 +242,10 @@ impl World<'_> {
         open.jobs.push(job);
         open.server = Some(chosen.index() as u32);
         open.hedged |= is_copy;
+        if first {
+            self.send_pair(slot, chosen);
+        }
+        let open = &self.calls[slot];
         // Copies are no load: a signal with them in it flaps.
         if let Some(sites) = &mut self.sites
             && !is_copy
@@ -261,15 +267,22 @@ impl World<'_> {
         }
     }
 
-    fn launch(&mut self, slot: usize, attempt: Attempt) -> JobId {
+    pub(super) fn launch(&mut self, slot: usize, attempt: Attempt) -> JobId {
         let open = &self.calls[slot];
         let server = attempt.replica().index();
         let copy = match attempt.kind() {
             Kind::Mirror => 64 + server as u32, // a draw of its own for each mirror
             Kind::First | Kind::Retry | Kind::Hedge | Kind::Moved => attempt.copy() as u32,
         };
-        let (id, client, seed) = (open.id, open.client, open.arrival.work_seed);
-        let job = Job { seed, copy, number: open.number, ..Job::new(attempt, id, client) };
+        let (id, client, arrival) = (open.id, open.client, open.arrival);
+        let job = Job {
+            seed: arrival.work_seed,
+            score: arrival.score,
+            copy,
+            number: open.number,
+            row: self.begin_row(slot, &attempt),
+            ..Job::new(attempt, id, client)
+        };
         let job = self.jobs.insert(job) as JobId;
         self.tally.note_choice(server);
         self.truth.moved(server, 1);
@@ -287,6 +300,7 @@ impl World<'_> {
         let dispatcher = &mut self.clients[job.client as usize].dispatcher;
         call.settle(dispatcher.give_up(self.now, &mut attempt));
         dispatcher.finish(self.now, attempt, BodyEnd::Complete);
+        self.end_row(self.jobs[id as usize].row, rows::End::Cancelled);
         self.leave_off(id);
     }
 
@@ -307,6 +321,7 @@ impl World<'_> {
                     attempt,
                     BodyEnd::Complete,
                 );
+                self.end_row(self.jobs[number as usize].row, rows::End::Cancelled);
                 self.abandon(number);
                 self.ask_back(number);
             } else {
@@ -323,6 +338,8 @@ impl World<'_> {
             self.tally.executed.extra += job.service;
             return;
         };
+        let is_failed = matches!(job.outcome, Outcome::Failed(_)) || job.body.is_failure();
+        self.end_row(job.row, if is_failed { rows::End::Failed } else { rows::End::Answered });
         let mirror = attempt.kind() == Kind::Mirror;
         if !mirror {
             self.tally.executed.answered += job.service;
@@ -344,7 +361,7 @@ impl World<'_> {
         let Some(slot) = self.slot(job.call) else { return };
         let open = &mut self.calls[slot];
         if let Some(call) = &mut open.call {
-            if matches!(job.outcome, Outcome::Failed(_)) || job.body.is_failure() {
+            if is_failed {
                 open.errors.push(copy);
             }
             open.full |= u8::from(job.is_full) << copy;

@@ -7,6 +7,7 @@
 mod client;
 mod notices;
 mod parts;
+mod record;
 mod server;
 mod sites;
 
@@ -40,6 +41,8 @@ use crate::weather::Weather;
 use crate::workload::{Arrival, Arriving, CoreTime};
 use crate::world::notices::Notice;
 use crate::world::parts::Whole;
+use crate::world::record::Recording;
+pub use crate::world::record::{RecordConfig, record};
 use crate::world::sites::Sites;
 
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +157,10 @@ struct Job {
     seed: u64,
     /// Which draw of that seed is its own.
     copy: u32,
+    /// Where its work stands among all, where that was recorded: a normal score.
+    score: f32,
+    /// Its row in what is recorded, and when it was sent.
+    row: Option<(u32, Instant)>,
     /// The life of its server in which it arrived there.
     life: u32,
     /// Which request of the run it is for.
@@ -188,6 +195,8 @@ impl Job {
             is_told: false,
             seed: 0,
             copy: 0,
+            score: 0.0,
+            row: None,
             life: NOT_THERE,
             number: 0,
             called_on: None,
@@ -242,6 +251,7 @@ pub struct World<'a> {
     jitter: Rng,
     tally: Tally,
     window_ends: Instant,
+    recording: Option<Box<Recording>>,
 }
 
 /// Runs a scenario with one of its policies.
@@ -405,6 +415,7 @@ impl<'a> World<'a> {
             jitter: Rng::stream(seed, "network"),
             window_ends: tally.window_ends(),
             tally,
+            recording: None,
         }
     }
 

@@ -95,7 +95,7 @@ impl World<'_> {
         job.called_on = Some(service);
         let client = (self.scenario.clients_max() + server) as u32;
         let work_seed = job.seed ^ u64::from(job.copy + 1) << 40;
-        let of = Arrival { client, group: 0, everywhere: false, work_seed };
+        let of = Arrival { client, work_seed, ..Arrival::default() };
         let number = job.number;
         self.ask_parts(tier + 1, of, number, AskedBy::Server(id));
         true

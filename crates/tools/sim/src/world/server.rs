@@ -11,7 +11,7 @@ use crate::fault::What;
 use crate::guard::Pass;
 use crate::server::{Discipline, JobId, Server, done_at};
 use crate::weather::{Effect, Strike};
-use crate::workload::{FAILS, hiccup, luck, work_in_slot};
+use crate::workload::{FAILS, hiccup, luck, recorded_work, work_in_slot};
 use crate::world::{ATTEMPT_ENDS_AFTER, Event, FAILS_AFTER, FlyingProbe, Job, NOT_THERE, World};
 
 /// Whether a job is of this share. Drawn from the request, so that every policy meets the same bad
@@ -51,9 +51,13 @@ impl World<'_> {
         let life = server.life();
         let start = server.starts_at(self.now);
         server.estimates.arrived(start);
+        let load = server.load();
+        self.reach_row(id, load);
+        let (server, job) = (&mut self.servers[number], &mut self.jobs[id as usize]);
         let Discipline::Slots(slots) = &mut server.discipline else { return self.enter(id) };
         self.truth.arrived(number, 1);
         job.life = life;
+        job.entered_at = self.now;
         if slots.arrive(id) {
             self.start(id, start);
         } else {
@@ -141,11 +145,13 @@ impl World<'_> {
         guard.answered(self.now, pass, job.entered_at);
         let service = self.now.since(job.sent_at);
         self.servers[number].estimates.served(service);
+        self.serve_row(id);
+        let job = &mut self.jobs[id as usize];
         if job.attempt.is_none() {
             self.jobs.remove(id as usize); // nobody waits for it any more
             return;
         }
-        let dimmer = guard.told_dimmer(job.dimmer);
+        let dimmer = self.guards[number].told_dimmer(job.dimmer);
         let report = self.report(number, Some(service));
         let report = report.map(|report| Feedback { dimmer, ..report });
         let job = &mut self.jobs[id as usize];
@@ -185,6 +191,7 @@ impl World<'_> {
 
     /// Takes a request off its server.
     fn take_off(&mut self, id: JobId, number: usize) {
+        self.serve_row(id);
         match &mut self.servers[number].discipline {
             Discipline::Sharing(sharing) => {
                 let left = sharing.withdraw(self.now, id);
@@ -217,7 +224,10 @@ impl World<'_> {
         let server = &mut self.servers[job.server as usize];
         server.estimates.sent(start);
         let Discipline::Slots(slots) = &server.discipline else { return };
-        let work = work_in_slot(&self.scenario.cluster, job.seed, job.copy);
+        let work = match &self.scenario.script {
+            None => work_in_slot(&self.scenario.cluster, job.seed, job.copy),
+            Some(script) => recorded_work(script, job.score, job.seed, job.copy),
+        };
         job.service = Duration::from_nanos((nanos(slots.mean()) as f64 * work) as u64);
         job.sent_at = start;
         job.paused_then = slots.paused_total();
@@ -248,6 +258,7 @@ impl World<'_> {
         // What the agent can see of the service: a pause is part of it.
         let service = self.now.since(self.jobs[id as usize].sent_at);
         self.servers[number].estimates.served(service);
+        self.serve_row(id);
         if self.call_on(id, service) {
             return;
         }
@@ -407,9 +418,10 @@ impl World<'_> {
             let is_back = !matches!(job.outcome, Outcome::Cancelled);
             let Some(attempt) = job.attempt.take_if(|_| !is_back) else { continue };
             let (call, client, copy) = (job.call, job.client, attempt.copy());
+            let row = job.row;
             let mirror = attempt.kind() == Kind::Mirror;
             let outcome = Outcome::Failed(Failure::Broken);
-            let messenger = Job { outcome, ..Job::new(attempt, call, client) };
+            let messenger = Job { outcome, row, ..Job::new(attempt, call, client) };
             let messenger = self.jobs.insert(messenger) as JobId;
             if let Some(slot) = self.slot(call)
                 && !mirror

@@ -8,7 +8,7 @@ use evenkeel_core::units::{Dimmer, Rate};
 use evenkeel_core::{Duration, Instant, ReplicaId, Rng};
 use evenkeel_geo::curve::{Conditions, Family, Residual};
 use evenkeel_geo::epoch::{Rejection, SiteId, SiteSet, Snapshot, Step};
-use evenkeel_geo::planner::{JointPlanner, Plan, Planner};
+use evenkeel_geo::planner::{Plan, Planner};
 use evenkeel_geo::split::parts;
 use evenkeel_geo::split::patience::{Patience, Sent, Waits};
 use evenkeel_geo::wan;
@@ -67,13 +67,11 @@ pub(super) struct Sites {
     usable: SiteSet,
     controls: Vec<Control>,
     planner: Option<Planner>,
-    /// By price, where the mode is.
-    joint: Option<JointPlanner>,
-    /// By site, whether the newest plan hedges there; all before there is one, and where plans are
-    /// not by price.
+    /// By site, whether requests are hedged there by the newest plan and those before; all before
+    /// there is one, and where plans are not by price.
     hedges: Vec<bool>,
-    /// What that plan foretells with its dimmers and hedges, where plans are by price.
-    late_ppm: Option<Vec<Vec<u32>>>,
+    /// By site, what the plan before brought it, in full requests per 1,000 s.
+    inflow: Vec<u64>,
     /// The newest plan, and the hash of the snapshot it was made from: those who have the same
     /// snapshot need not plan again.
     newest: Option<(u64, Plan)>,
@@ -142,14 +140,18 @@ fn make_planner(
     scenario: &Scenario,
     geography: &Geography,
     mode: Mode,
-    policy: &str,
+    spelling: Spelling<'_>,
 ) -> Option<Planner> {
     let config = mode.planner(&geography.redirect)?;
     let curves = match mode {
         Mode::KurmaMmc => profile::markov(scenario, geography),
-        _ => profile::curves(scenario, geography, policy),
+        _ => profile::curves(scenario, geography, spelling.policy),
     };
-    Some(Planner::new(config, curves).expect("the scenario's settings were checked"))
+    let planner = Planner::new(config, curves).expect("the scenario's settings were checked");
+    Some(match mode.is_priced() {
+        true => priced::planner(scenario, geography, spelling, planner),
+        false => planner,
+    })
 }
 
 impl Sites {
@@ -160,17 +162,14 @@ impl Sites {
         let servers = ranges(geography.sites.iter().map(|site| site.servers));
         let clients = ranges(geography.sites.iter().map(|site| site.clients));
         let site_of_client = owners(&clients);
-        let planner = make_planner(scenario, geography, mode, spelling.policy);
+        let planner = make_planner(scenario, geography, mode, spelling);
         let fingerprint = planner.as_ref().map_or(0, Planner::fingerprint);
-        let by_price = planner.clone().filter(|_| mode.is_priced());
-        let joint = by_price.map(|it| priced::planner(scenario, geography, spelling, it));
         let control = |site: usize| {
             let servers = |it| (it, geography.sites[site].servers as u32);
             let own = planner.as_ref().map(|it| servers(it.curves(SiteId::new(site))));
             let mut control = Control::new((site, count), mode, redirect, (fingerprint, own));
-            control.learning = own.filter(|_| redirect.learn).map(|(curves, _)| {
-                priced::learning(scenario, redirect, curves, (joint.as_ref(), site))
-            });
+            let learns = planner.as_ref().filter(|_| redirect.learn);
+            control.learning = learns.map(|it| priced::learning(scenario, redirect, it, site));
             control
         };
         let middle = |from: usize, to: usize| {
@@ -215,9 +214,8 @@ impl Sites {
             coin: Rng::stream(seed, "shares"),
             tally: Tally::new(names),
             planner,
-            joint,
             hedges: vec![true; count],
-            late_ppm: None,
+            inflow: vec![0; count],
             site_of_client,
             servers,
             clients,
@@ -389,17 +387,11 @@ impl Sites {
         if self.newest.as_ref().is_none_or(|(known, _)| *known != hash) {
             let is_apart = matches!(&self.newest, Some((_, plan)) if plan.epoch == snapshot.epoch);
             self.tally.report.plans_apart += u64::from(is_apart);
-            self.late_ppm = None;
-            let plan = match &self.joint {
-                None => planner.plan(snapshot),
-                Some(joint) => {
-                    let (plan, planned) =
-                        joint.plan(snapshot).expect("services and prices were checked");
-                    self.hedges = planned.states.iter().map(|state| state.is_hedged).collect();
-                    self.late_ppm = Some(planned.late_ppm);
-                    plan
-                }
-            };
+            let plan = planner.plan(snapshot);
+            if let Some(planned) = &plan.priced {
+                let hedges = self.hedges.iter().zip(&planned.hedging);
+                self.hedges = hedges.map(|(was, plan)| plan.follow(*was)).collect();
+            }
             self.newest = Some((hash, plan));
         }
         let Some((_, plan)) = &self.newest else { return };
@@ -411,8 +403,7 @@ impl Sites {
             row = sticky[site].follow(&row, *share);
         }
         for (to, &rate) in row.rates_per_1000_s.iter().enumerate() {
-            let full = || plan.predicted_at(SiteId::new(site), SiteId::new(to));
-            let ppm = self.late_ppm.as_ref().map_or_else(full, |late| late[site][to]);
+            let ppm = plan.predicted_at(SiteId::new(site), SiteId::new(to));
             let requests = rate as f64 * 1e-3 * self.period.as_secs_f64();
             self.tally.predictions.add(to != site, requests, ppm);
         }
@@ -425,6 +416,15 @@ impl Sites {
                 adopted.expect("a plan for this site, newer than the one in force");
             }
         }
+    }
+
+    /// How many times as much as before a site is brought by the plan by price that it has just put
+    /// in force.
+    fn inflow_factor(&mut self, site: usize) -> Option<f64> {
+        let (_, plan) = self.newest.as_ref().filter(|_| self.mode.is_priced())?;
+        let after = plan.load_per_1000_s(SiteId::new(site));
+        let before = core::mem::replace(&mut self.inflow[site], after);
+        (before > 0).then(|| after as f64 / before as f64)
     }
 
     fn plan_waterfall(&mut self, site: usize, snapshot: &Snapshot) {
@@ -538,7 +538,13 @@ impl World<'_> {
         loop {
             match sites.controls[number].sync.step(now, unix_ns) {
                 Step::Publish { epoch } => self.publish(&mut sites, number, epoch),
-                Step::Plan(snapshot) => sites.plan(now, number, &snapshot),
+                Step::Plan(snapshot) => {
+                    sites.plan(now, number, &snapshot);
+                    if let Some(factor) = sites.inflow_factor(number) {
+                        let servers = sites.servers[number].clone();
+                        self.guards[servers].iter_mut().for_each(|it| it.expect(now, factor));
+                    }
+                }
                 Step::Wait { until } => {
                     self.events.push(Lane::Mixed, until, Event::Control(site));
                     break;

@@ -100,6 +100,18 @@ pub fn merge(texts: &[&str], own: &[(&str, String)], reserved: u64) -> String {
     out
 }
 
+/// A text with these lines of errors in place of those of a server.
+pub fn with_errors(text: &str, errors: &str) -> String {
+    let mut out = String::with_capacity(text.len() + errors.len());
+    for line in text.split_inclusive("\r\n").filter(|line| !line.starts_with("errorstat_")) {
+        out.push_str(line);
+        if line.trim_end() == "# Errorstats" {
+            out.push_str(errors);
+        }
+    }
+    out
+}
+
 /// The line of each database: keys, those of them with a deadline, and how long they have on
 /// average.
 fn keyspace(texts: &[&str], reserved: u64) -> String {
@@ -180,6 +192,14 @@ mod tests {
         assert!(memory.starts_with("# Memory") && !memory.contains("redis_version"));
         assert_eq!(sections(TEXT, &names(&["nothing"])), "");
         assert!(has_section(TEXT, "keyspace") && !has_section(TEXT, "stats"));
+    }
+
+    #[test]
+    fn errors_are_those_that_clients_were_told() {
+        let text = "# Errorstats\r\nerrorstat_NOPERM:count=7\r\n\r\n# Cluster\r\nx:0\r\n";
+        let told = with_errors(text, "errorstat_ERR:count=1\r\n");
+        assert_eq!(told, "# Errorstats\r\nerrorstat_ERR:count=1\r\n\r\n# Cluster\r\nx:0\r\n");
+        assert_eq!(with_errors("# Cluster\r\n", "errorstat_ERR:count=1\r\n"), "# Cluster\r\n");
     }
 
     #[test]

@@ -136,6 +136,7 @@ impl Dispatcher {
             Kind::Hedge => HedgeFate::Sent,
             _ if !call.request.replay.is_allowed_in_haste() => HedgeFate::NotReplayable,
             _ if on_trial => HedgeFate::OnTrial,
+            _ if !call.request.may_hedge => HedgeFate::Gated,
             _ if delay_ns.is_some() => HedgeFate::Due,
             _ => HedgeFate::None,
         };

@@ -15,7 +15,7 @@ use evenkeel_core::request::{Dispatcher, DispatcherConfig, Kind};
 use evenkeel_core::units::Probability;
 use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Fleet, Health, Instant, ReplicaId, Rng};
-use evenkeel_geo::epoch::SiteId;
+use evenkeel_geo::epoch::{SiteId, SiteSet};
 use evenkeel_geo::split::PlanRow;
 use evenkeel_settings::{Node, Table};
 use tokio::runtime::LocalOptions;
@@ -293,6 +293,11 @@ impl Stage {
 
     /// So many of 1,000 requests per second go to the other site.
     fn direct_away(&self, rate: u64) {
+        self.direct(rate, SiteSet::first(2));
+    }
+
+    /// The same by a plan that has requests hedged at these sites only.
+    fn direct(&self, rate: u64, hedges: SiteSet) {
         let row = PlanRow {
             epoch: rate + 1,
             origin: SiteId::new(0),
@@ -301,7 +306,7 @@ impl Stage {
         };
         let (parts, good_until) = (vec![Probability::ONE], Instant::FAR);
         let spare_per_1000_s = Vec::new();
-        self.calls.direct(0, &Directive { row, parts, good_until, spare_per_1000_s });
+        self.calls.direct(0, &Directive { row, parts, good_until, spare_per_1000_s, hedges });
     }
 
     /// From now on no replica of this data centre may be used.
@@ -494,6 +499,18 @@ fn a_hedge_overtakes_and_the_loser_is_cancelled_or_left_behind() {
         assert_eq!(latencies[..2], [60_000, 5_000], "it is learnt from when it answers");
         assert_eq!((window.answered, window.hedges_won), (1, 1));
     });
+}
+
+#[test]
+fn a_plan_keeps_hedges_back_where_copies_cost_more_than_they_save() {
+    for (hedged, ends_ms, copies) in [(vec![0, 1], 15, 1), (vec![1], 60, 0)] {
+        story(move || async move {
+            let stage = Stage::new(&[Act::Says(60, Manner::Well), Act::Says(5, Manner::Well)]);
+            stage.direct(1, hedged.into_iter().map(SiteId::new).collect());
+            assert_eq!(stage.ask::<false>(ALWAYS).await, Manner::Well);
+            assert_eq!((stage.now_ms(), stage.counted().0.hedges), (ends_ms, copies));
+        });
+    }
 }
 
 #[test]

@@ -1,0 +1,21 @@
+//! A recorded day and the world it was recorded in, rebuilt from its rows.
+//!
+//! | room | says |
+//! |---|---|
+//! | [`rows`] | what is recorded: one row for each copy of a request |
+//! | [`visits`] | when each copy came to its replica and left it |
+//! | [`slots`] | how many a replica serves at once, and when each began |
+//! | [`pauses`] | when a replica stood still |
+//! | [`speeds`] | how fast each replica was, over time |
+//! | [`works`] | what requests cost, apart from speeds and pauses |
+//! | [`twin`] | all of it: the world of the day |
+
+pub mod pauses;
+pub mod rows;
+pub mod slots;
+pub mod speeds;
+pub mod twin;
+pub mod visits;
+pub mod works;
+
+pub use twin::Twin;

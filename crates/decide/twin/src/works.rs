@@ -1,0 +1,154 @@
+//! The law of works: what requests cost, as multiples of their replica's speed of the moment, and
+//! where the work of each stands among all.
+//!
+//! The product-limit estimate (Kaplan and Meier, 1958): copies that were given up say only that
+//! they would have taken longer.
+
+use evenkeel_core::Rng;
+use evenkeel_core::distribution::normal;
+
+/// Fewer events say nothing of the tail beyond them.
+const TAIL_EVENTS: f64 = 30.0;
+/// Points of the curve of cumulative hazards.
+const POINTS: usize = 400;
+
+/// The logarithm of a work, or what it exceeds where the copy was given up.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Seen {
+    /// Natural logarithm of the multiple.
+    pub log: f64,
+    /// Whether it would have been more.
+    pub is_cut: bool,
+}
+
+/// The law.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Works {
+    /// Logarithms of works in ascending order, with the share of all works that they end.
+    steps: Vec<(f64, f64)>,
+    /// Logarithms of works and the cumulative hazard there.
+    hazards: Vec<(f64, f64)>,
+    /// The mean logarithm of all works from each step on.
+    means: Vec<f64>,
+}
+
+impl Works {
+    /// The law of what was seen.
+    pub fn new(mut seen: Vec<Seen>) -> Self {
+        seen.sort_by(|a, b| a.log.total_cmp(&b.log).then(a.is_cut.cmp(&b.is_cut)));
+        let (mut left, mut alive) = (seen.len() as f64, 1.0);
+        let mut steps = Vec::with_capacity(seen.len());
+        let (mut hazards, mut hazard) = (Vec::new(), 0.0);
+        let every = seen.len() / POINTS + 1;
+        for (number, one) in seen.iter().enumerate() {
+            if !one.is_cut {
+                let ended = alive / left;
+                alive -= ended;
+                steps.push((one.log, 1.0 - alive - ended / 2.0));
+                hazard += 1.0 / left;
+                if left > TAIL_EVENTS && (number % every == 0 || left < 10.0 * TAIL_EVENTS) {
+                    hazards.push((one.log, hazard));
+                }
+            }
+            left -= 1.0;
+        }
+        let means = means(&steps);
+        Self { steps, hazards, means }
+    }
+
+    /// Whether nothing was seen.
+    pub const fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The share of works below this one: 0 to 1, neither of them.
+    pub fn share(&self, log: f64) -> f64 {
+        let place = self.steps.partition_point(|(known, _)| *known < log);
+        let least = 0.5 / (self.steps.len() as f64 + 1.0);
+        let near = self.steps.get(place).or(self.steps.last());
+        near.map_or(0.5, |(_, share)| *share).clamp(least, 1.0 - least)
+    }
+
+    /// The same as a normal score.
+    pub fn score(&self, log: f64) -> f64 {
+        normal::quantile(self.share(log))
+    }
+
+    /// The score of a copy that was given up at this work, given what its request's other copy had
+    /// and how much two copies have in common.
+    pub fn score_beyond(&self, log: f64, other: Option<(f64, f64)>, rng: &mut Rng) -> f64 {
+        let (mean, deviation) = match other {
+            Some((score, common)) => (common * score, (1.0 - common * common).max(1e-6).sqrt()),
+            None => (0.0, 1.0),
+        };
+        let below = normal::cdf((self.score(log) - mean) / deviation);
+        let share = below + (1.0 - below) * rng.unit();
+        mean + deviation * normal::quantile(share.clamp(1e-9, 1.0 - 1e-9))
+    }
+
+    /// The mean logarithm of all works above this one.
+    pub fn mean_beyond(&self, log: f64) -> f64 {
+        let place = self.steps.partition_point(|(known, _)| *known < log);
+        self.means.get(place).copied().unwrap_or(log).max(log)
+    }
+
+    /// The cumulative hazard at a work: `-ln P(W > w)`. Beyond what is known it goes on as a power
+    /// law of the tail would, so that a long service is not taken for a pause.
+    pub fn hazard(&self, log: f64) -> f64 {
+        let place = self.hazards.partition_point(|(known, _)| *known < log);
+        let Some((above, at_above)) = self.hazards.get(place) else {
+            let Some((last, at_last)) = self.hazards.last() else { return 0.0 };
+            let before = self.hazards.partition_point(|(_, hazard)| *hazard < at_last - 2.0);
+            let (from, at_from) = self.hazards[before.min(self.hazards.len() - 1)];
+            let slope = if *last > from { (at_last - at_from) / (last - from) } else { 0.0 };
+            return at_last + slope * (log - last);
+        };
+        let Some((below, at_below)) = place.checked_sub(1).map(|below| self.hazards[below]) else {
+            return 0.0;
+        };
+        at_below + (at_above - at_below) * (log - below) / (above - below).max(1e-12)
+    }
+
+    /// Works in ascending order, so many, as multiples.
+    pub fn table(&self, count: usize) -> Vec<f32> {
+        let mut place = 0;
+        let work = |number: usize| {
+            let share = (number as f64 + 0.5) / count as f64;
+            while place + 1 < self.steps.len() && self.steps[place].1 < share - 1e-12 {
+                place += 1;
+            }
+            self.steps.get(place).map_or(1.0, |(log, _)| log.exp() as f32)
+        };
+        (0..count).map(work).collect()
+    }
+
+    /// The mean work, as a multiple.
+    pub fn mean(&self) -> f64 {
+        let mut before = 0.0;
+        let part = |(log, share): &(f64, f64)| {
+            let weight = share - core::mem::replace(&mut before, *share);
+            weight * log.exp()
+        };
+        self.steps.iter().map(part).sum()
+    }
+
+    /// The variance of the logarithms.
+    pub fn variance(&self) -> f64 {
+        let all = self.steps.len().max(1) as f64;
+        let mean = self.steps.iter().map(|(log, _)| log).sum::<f64>() / all;
+        self.steps.iter().map(|(log, _)| (log - mean) * (log - mean)).sum::<f64>() / all
+    }
+}
+
+fn means(steps: &[(f64, f64)]) -> Vec<f64> {
+    let mut means = vec![0.0; steps.len()];
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for place in (0..steps.len()).rev() {
+        let before = if place == 0 { 0.0 } else { steps[place - 1].1 };
+        let share = (steps[place].1 - before).max(1e-12);
+        sum += share * steps[place].0;
+        weight += share;
+        means[place] = sum / weight;
+    }
+    means
+}

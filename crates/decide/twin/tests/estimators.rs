@@ -1,0 +1,320 @@
+//! Every estimator beside a made world whose truth is known. The world is a queue of this file's
+//! own: first in, first out, in slots, with pauses and speeds.
+
+use evenkeel_core::Rng;
+use evenkeel_twin::Twin;
+use evenkeel_twin::pauses::{Pause, overlap_ns};
+use evenkeel_twin::rows::{Day, End, Row, Served, Why};
+use evenkeel_twin::slots;
+use evenkeel_twin::twin::RebuildError;
+use evenkeel_twin::visits::visits;
+use evenkeel_twin::works::{Seen, Works};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const WAY_NS: u64 = 100_000;
+
+struct Made {
+    slots: usize,
+    replicas: usize,
+    requests: u64,
+    /// Share of the slots that are busy, without pauses.
+    load: f64,
+    sigma: f64,
+    /// Part of the variance that is the request's own.
+    own: f64,
+    pairs: f64,
+    pauses: Vec<Vec<Pause>>,
+    /// Services take this many times as long in every other part of so many ns.
+    slower: (f64, u64),
+    has_agents: bool,
+    all_at_once: bool,
+}
+
+impl Made {
+    fn world() -> Self {
+        Self {
+            slots: 4,
+            replicas: 3,
+            requests: 40_000,
+            load: 0.5,
+            sigma: 1.0,
+            own: 0.0,
+            pairs: 0.0,
+            pauses: vec![Vec::new(); 3],
+            slower: (1.0, SECOND),
+            has_agents: true,
+            all_at_once: false,
+        }
+    }
+
+    fn slowness(&self, replica: usize, at_ns: u64) -> f64 {
+        if (at_ns / self.slower.1 + replica as u64) % 2 == 1 { self.slower.0 } else { 1.0 }
+    }
+
+    /// When work that begins at a time is done: it stands still in pauses.
+    fn done_ns(&self, replica: usize, start_ns: u64, work_ns: u64) -> u64 {
+        let mut left_ns = start_ns + work_ns;
+        for pause in &self.pauses[replica] {
+            if pause.to_ns > start_ns && pause.from_ns < left_ns {
+                left_ns += pause.to_ns - pause.from_ns.max(start_ns);
+            }
+        }
+        left_ns
+    }
+
+    /// The rows, and when each began.
+    fn play(&self, seed: u64) -> (Day, Vec<u64>) {
+        let mut rng = Rng::seeded(seed);
+        let mut free = vec![vec![0_u64; self.slots]; self.replicas];
+        let mut day = Day { strangers: vec![0; self.replicas], ..Day::default() };
+        let mut starts = Vec::new();
+        let mean_ns = 6e6 * (self.sigma * self.sigma / 2.0).exp() * (1.0 + self.slower.0) / 2.0;
+        let gap_ns = mean_ns / (self.load * (self.slots * self.replicas) as f64);
+        let (mut now, mut last) = (0_u64, 0_u64);
+        for request in 0..self.requests {
+            now += (rng.exponential() * gap_ns) as u64;
+            let first = rng.below(self.replicas);
+            let second = (first + 1 + rng.below(self.replicas - 1)) % self.replicas;
+            let is_pair = rng.unit() < self.pairs;
+            let own = rng.normal();
+            for (replica, why) in [(first, Why::First), (second, Why::Pair)] {
+                if why == Why::Pair && !is_pair {
+                    continue;
+                }
+                let score = self.own.sqrt() * own + (1.0 - self.own).sqrt() * rng.normal();
+                let at_ns = now + WAY_NS;
+                let lines = &mut free[replica];
+                let slot = (0..self.slots).min_by_key(|slot| lines[*slot]).unwrap_or(0);
+                let start_ns = if self.all_at_once { at_ns } else { at_ns.max(lines[slot]) };
+                let work_ns = 6e6 * (self.sigma * score).exp() * self.slowness(replica, start_ns);
+                let left_ns = self.done_ns(replica, start_ns, work_ns as u64);
+                free[replica][slot] = left_ns;
+                let served = Served {
+                    wait_ns: start_ns - at_ns,
+                    service_ns: left_ns - start_ns,
+                    queue: 0,
+                    is_full: true,
+                };
+                day.rows.push(Row {
+                    request,
+                    gap_ns: now - last,
+                    after_ns: 0,
+                    latency_ns: left_ns + WAY_NS - now,
+                    client: 0,
+                    replica: replica as u16,
+                    group: 0,
+                    policy: 0,
+                    size: 0,
+                    why,
+                    end: End::Answered,
+                    served: self.has_agents.then_some(served),
+                });
+                starts.push(start_ns);
+                last = now;
+            }
+        }
+        (day, starts)
+    }
+}
+
+/// A pause of 50 to 200 ms about every three seconds.
+fn pauses(seed: u64, replicas: usize, until_ns: u64) -> Vec<Vec<Pause>> {
+    let mut rng = Rng::seeded(seed);
+    let mut of_one = |_| {
+        let (mut pauses, mut at_ns) = (Vec::new(), (rng.unit() * 3.0 * SECOND as f64) as u64);
+        while at_ns < until_ns {
+            let length_ns = 50 * MS + (rng.unit() * 150.0 * MS as f64) as u64;
+            pauses.push(Pause { from_ns: at_ns, to_ns: at_ns + length_ns });
+            at_ns += length_ns + SECOND + (rng.exponential() * 2.0 * SECOND as f64) as u64;
+        }
+        pauses
+    };
+    (0..replicas).map(&mut of_one).collect()
+}
+
+#[test]
+fn slots_and_starts_follow_from_departures_alone() {
+    for (slots, sigma) in [(1, 1.0), (2, 0.3), (4, 1.0), (4, 1.5), (8, 1.0)] {
+        for seed in 1..=2 {
+            let made = Made {
+                slots,
+                sigma,
+                load: 0.8,
+                has_agents: false,
+                requests: 15_000,
+                pauses: pauses(seed, 3, 100 * SECOND),
+                ..Made::world()
+            };
+            let (day, truth) = made.play(seed);
+            let (replicas, _) = visits(&day);
+            let (found, early) = slots::concurrency(&replicas);
+            assert_eq!(found as usize, slots, "sigma {sigma}, seed {seed}");
+            assert_eq!(early, 0.0);
+            for visits in &replicas {
+                let (starts, _) = slots::starts(visits, found);
+                for (visit, start) in visits.iter().zip(starts) {
+                    // Without agents the two ways count as part of the stay.
+                    let off_ns = start.unwrap().abs_diff(truth[visit.row]);
+                    assert!(off_ns <= WAY_NS, "{visit:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn who_serves_all_at_once_has_no_slots() {
+    let (day, _) = Made { all_at_once: true, load: 0.9, ..Made::world() }.play(1);
+    assert!(slots::concurrency(&visits(&day).0).0 > 8);
+}
+
+#[test]
+fn pauses_are_found_where_they_are_and_nowhere_else() {
+    for (sigma, load, has_agents) in [(1.0, 0.6, true), (1.0, 0.4, false), (0.5, 0.8, true)] {
+        let truth = pauses(7, 3, 40 * SECOND);
+        let made = Made { sigma, load, has_agents, pauses: truth.clone(), ..Made::world() };
+        let (day, _) = made.play(3);
+        let end_ns = day.sent_ns().last().unwrap();
+        let twin = Twin::rebuild(&day, 1).unwrap();
+        let (mut there_ns, mut found_ns, mut wrong_ns) = (0, 0, 0);
+        for (truth, found) in truth.iter().zip(&twin.pauses) {
+            for pause in truth.iter().filter(|pause| pause.to_ns < end_ns) {
+                there_ns += pause.to_ns - pause.from_ns;
+                found_ns += overlap_ns(found, pause.from_ns, pause.to_ns);
+            }
+            for pause in found {
+                let right_ns = overlap_ns(truth, pause.from_ns, pause.to_ns);
+                wrong_ns += pause.to_ns - pause.from_ns - right_ns;
+            }
+        }
+        let share = |ns: u64| ns as f64 / there_ns as f64;
+        assert!(share(found_ns) > 0.85, "{} found, {sigma} {load}", share(found_ns));
+        assert!(share(wrong_ns) < 0.08, "{} wrong, {sigma} {load}", share(wrong_ns));
+        assert!(twin.pauses_shared < 0.1, "{}", twin.pauses_shared);
+    }
+}
+
+#[test]
+fn long_services_are_no_pauses() {
+    for (sigma, load) in [(1.5, 0.3), (1.0, 0.8), (0.2, 0.1)] {
+        let made = Made { sigma, load, ..Made::world() };
+        let (day, _) = made.play(5);
+        let twin = Twin::rebuild(&day, 1).unwrap();
+        // 40,000 gaps, each with a chance of 10^-5 at most.
+        let found: usize = twin.pauses.iter().map(Vec::len).sum();
+        assert!(found <= 4, "{found} with sigma {sigma}");
+    }
+}
+
+#[test]
+fn pauses_of_all_at_once_are_shared() {
+    let one = pauses(9, 1, 60 * SECOND).remove(0);
+    let made = Made { pauses: vec![one; 3], load: 0.7, ..Made::world() };
+    let twin = Twin::rebuild(&made.play(4).0, 1).unwrap();
+    assert!(twin.pauses_shared > 0.8, "{}", twin.pauses_shared);
+}
+
+#[test]
+fn speeds_follow_what_changes_and_stay_where_nothing_does() {
+    let made = Made { slower: (2.0, 2 * SECOND), load: 0.6, ..Made::world() };
+    let (day, _) = made.play(6);
+    let end_ns = day.sent_ns().last().unwrap();
+    let speeds = Twin::rebuild(&day, 1).unwrap().speeds;
+    assert!(speeds.width_ns <= 2 * SECOND, "{}", speeds.width_ns);
+    let (mut sum, mut count) = (0.0, 0.0);
+    for at_ns in (0..end_ns).step_by(50_000_000) {
+        for replica in 0..3 {
+            let truth = (6e6 * made.slowness(replica, at_ns)).ln();
+            sum += (speeds.log(replica, at_ns) - truth).abs();
+            count += 1.0;
+        }
+    }
+    // A step of ln 2 = 0.69; windows that hold one are off by half of it.
+    assert!(sum / count < 0.17, "{}", sum / count);
+
+    let still = Twin::rebuild(&Made::world().play(6).0, 1).unwrap().speeds;
+    let off = still.logs.iter().flatten().map(|log| (log - 6e6_f64.ln()).abs()).fold(0.0, f64::max);
+    assert!(off < 0.1, "{off} without any change");
+}
+
+#[test]
+fn what_copies_have_in_common_is_found_within_its_error() {
+    for (own, seed) in [(0.0, 1), (0.5, 2), (0.9, 3), (1.0, 4)] {
+        let made = Made { own, pairs: 0.02, slower: (2.0, 3 * SECOND), ..Made::world() };
+        let twin = Twin::rebuild(&made.play(seed).0, 1).unwrap();
+        let found = twin.correlation.unwrap();
+        let miss = (found.value - own).abs();
+        assert!(miss < 4.0 * found.error + 0.06, "{found:?} where {own} is true");
+        assert!(found.error < 0.05, "800 pairs: {found:?}");
+    }
+    assert_eq!(Twin::rebuild(&Made::world().play(1).0, 1).unwrap().correlation, None);
+}
+
+#[test]
+fn copies_that_were_given_up_count_for_what_they_exceed() {
+    let mut rng = Rng::seeded(1);
+    let (mut all, mut seen) = (Vec::new(), Vec::new());
+    for _ in 0..40_000 {
+        let (log, limit) = (rng.normal(), rng.normal() + 1.0);
+        all.push(log);
+        seen.push(Seen { log: log.min(limit), is_cut: log > limit });
+    }
+    all.sort_by(f64::total_cmp);
+    let works = Works::new(seen);
+    for share in [0.5, 0.9, 0.97] {
+        let truth = all[(share * 40_000.0) as usize];
+        // Four standard errors of a share among those that are still there.
+        assert!((works.share(truth) - share).abs() < 0.012, "{share}: {}", works.share(truth));
+    }
+    let table = works.table(1_000);
+    assert!(table.is_sorted() && table.len() == 1_000);
+    assert!((f64::from(table[500]).ln()).abs() < 0.03, "{}", table[500]);
+    for _ in 0..100 {
+        assert!(works.score_beyond(1.0, None, &mut rng) >= works.score(1.0) - 1e-9);
+    }
+}
+
+#[test]
+fn a_network_is_what_agents_do_not_account_for() {
+    let (day, _) = Made::world().play(1);
+    let network = Twin::rebuild(&day, 1).unwrap().network;
+    assert_eq!((network.one_way_ns, network.jitter_ns), (WAY_NS as f64, 0.0));
+}
+
+#[test]
+fn works_go_with_the_crowd_only_where_cores_are_shared() {
+    let twin = Twin::rebuild(&Made { load: 0.8, ..Made::world() }.play(1).0, 1).unwrap();
+    assert!(twin.crowding.value.abs() < 0.05, "{:?}", twin.crowding);
+}
+
+#[test]
+fn days_that_are_none_are_refused() {
+    assert_eq!(Twin::rebuild(&Day::default(), 1), Err(RebuildError::TooShort(0)));
+    let (mut day, _) = Made { requests: 2_000, ..Made::world() }.play(1);
+    day.rows[1_000].gap_ns = u64::MAX / 2;
+    assert!(matches!(Twin::rebuild(&day, 1), Err(RebuildError::TooLong(_))));
+}
+
+#[test]
+fn nonsense_in_rows_is_no_panic() {
+    let mut rng = Rng::seeded(3);
+    let (made, _) = Made { requests: 3_000, pairs: 0.1, ..Made::world() }.play(1);
+    for _ in 0..20 {
+        let mut day = made.clone();
+        for row in &mut day.rows {
+            match rng.below(40) {
+                0 => row.latency_ns = rng.bits() >> rng.below(64),
+                1 => row.served = None,
+                2 => row.end = End::Failed,
+                3 => row.request = rng.bits() % 3_000,
+                4 => row.replica = (rng.bits() % 40) as u16,
+                5 => row.after_ns = rng.bits(),
+                6 => row.served = row.served.map(|it| Served { wait_ns: rng.bits(), ..it }),
+                _ => {}
+            }
+        }
+        let _ = Twin::rebuild(&day, 1);
+        let _ = (day.latencies(0), day.unseen());
+    }
+}

@@ -1,0 +1,145 @@
+//! A rebuilt world as a scenario of the simulator: the same dispatchers, other requests.
+
+use std::sync::Arc;
+
+use evenkeel_core::{Duration, Instant, Rng};
+use evenkeel_sim::Scenario;
+use evenkeel_sim::scenario::{Arrivals, Fluctuation};
+use evenkeel_sim::script::{Arrival, Effect, Script, Strike};
+use evenkeel_twin::Twin;
+use evenkeel_twin::twin::Request;
+
+/// Neighbours among which works are dealt anew for all twins but the first.
+const NEIGHBOURS: usize = 16;
+/// Speeds relate to this service time: any would do.
+const BASE: Duration = Duration::from_millis(1);
+
+/// What is changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The policy, as scenarios spell it: `c3+hedge`.
+    pub policy: String,
+    /// Replicas that are left out, from the last one.
+    pub fewer: usize,
+    /// The load as a multiple of the day's: 0.1 to 10.
+    pub load: f64,
+}
+
+impl Change {
+    /// Another policy, or the same.
+    pub fn policy(name: &str) -> Self {
+        Self { policy: name.to_owned(), fewer: 0, load: 1.0 }
+    }
+}
+
+/// The world of a day as a scenario. `like` is what is known of the proxy: hedges, retries,
+/// safeguards, clients. `number` 0 has the works as they were; others deal them anew among
+/// neighbours. With `explores`, other policies decide where they did.
+pub fn scenario(
+    twin: &Twin,
+    like: &Scenario,
+    change: &Change,
+    number: u64,
+    explores: bool,
+) -> Scenario {
+    let mut scenario = like.clone();
+    let replicas = twin.pauses.len().saturating_sub(change.fewer).max(1);
+    let requests = requests(twin, change.load, number, explores);
+    let cluster = &mut scenario.cluster;
+    cluster.replication_factor = cluster.replication_factor.min(replicas);
+    cluster.servers = replicas;
+    cluster.concurrency = twin.slots;
+    cluster.service_mean = BASE;
+    (cluster.service_cv, cluster.service_law) = (1.0, None);
+    (cluster.work_shared, cluster.same_work, cluster.racks) = (0.0, false, 0);
+    scenario.fluctuation = Fluctuation { interval: Duration::ZERO, range: 1.0, by_rack: false };
+    scenario.faults = Vec::new();
+    (scenario.replicas, scenario.work, scenario.dimmer) = (Vec::new(), None, None);
+    scenario.network.one_way = Duration::from_nanos(twin.network.one_way_ns as u64);
+    scenario.network.jitter = Duration::from_nanos(twin.network.jitter_ns as u64);
+    let workload = &mut scenario.workload;
+    workload.requests = requests.len() as u64;
+    workload.arrivals = Arrivals::Poisson;
+    workload.phases = Vec::new();
+    let clients = twin.requests.iter().map(|request| usize::from(request.client) + 1).max();
+    workload.clients = clients.unwrap_or(1);
+    let works = twin.works.table(requests.len().clamp(1, 1_000_000)).into();
+    let correlation = twin.correlation.map_or(0.0, |estimate| estimate.value);
+    let strikes = strikes(twin, replicas);
+    scenario.script = Some(Arc::new(Script { requests, strikes, works, correlation }));
+    scenario
+}
+
+/// Speeds and pauses in the order of time.
+fn strikes(twin: &Twin, replicas: usize) -> Vec<Strike> {
+    let base_ns = BASE.as_nanos() as f64;
+    let mut strikes = Vec::new();
+    for server in 0..replicas {
+        let mut last = f64::NAN;
+        for (window, log) in twin.speeds.logs[server].iter().enumerate() {
+            if *log != last {
+                let at = Instant::from_nanos(window as u64 * twin.speeds.width_ns);
+                strikes.push(Strike { at, server, effect: Effect::Speed(base_ns / log.exp()) });
+                last = *log;
+            }
+        }
+        strikes.extend(twin.pauses[server].iter().map(|pause| Strike {
+            at: Instant::from_nanos(pause.from_ns),
+            server,
+            effect: Effect::Pause(Duration::from_nanos(pause.to_ns - pause.from_ns)),
+        }));
+    }
+    strikes.sort_by_key(|strike| strike.at);
+    strikes
+}
+
+fn requests(twin: &Twin, load: f64, number: u64, explores: bool) -> Vec<(Instant, Arrival)> {
+    let mut rng = Rng::stream(number, "works are dealt anew");
+    let mut all = with_load(&twin.requests, load, &mut rng);
+    if number > 0 {
+        for neighbours in all.chunks_mut(NEIGHBOURS) {
+            for last in (1..neighbours.len()).rev() {
+                let other = rng.below(last + 1);
+                let score = neighbours[last].score;
+                neighbours[last].score = neighbours[other].score;
+                neighbours[other].score = score;
+            }
+        }
+    }
+    let arrival = |request: &Request| {
+        let arrival = Arrival {
+            client: u32::from(request.client),
+            group: u32::from(request.group),
+            everywhere: false,
+            work_seed: rng.bits(),
+            score: request.score,
+            explores: explores && request.policy > 0,
+        };
+        (Instant::from_nanos(request.at_ns), arrival)
+    };
+    all.iter().map(arrival).collect()
+}
+
+/// Some requests more or fewer: copies of others that come between them and their neighbours.
+fn with_load(requests: &[Request], load: f64, rng: &mut Rng) -> Vec<Request> {
+    if load == 1.0 {
+        return requests.to_vec();
+    }
+    let mut all = Vec::with_capacity((requests.len() as f64 * load) as usize + 1);
+    for (number, request) in requests.iter().enumerate() {
+        let next = requests.get(number + 1).unwrap_or(request);
+        let mut copies = load.floor() as usize + usize::from(rng.unit() < load.fract());
+        if copies > 0 {
+            all.push(*request);
+            copies -= 1;
+        }
+        for _ in 0..copies {
+            let gap_ns = next.at_ns.saturating_sub(request.at_ns) as f64;
+            let at_ns = request.at_ns + (gap_ns * rng.unit()) as u64;
+            let near = (number + rng.below(NEIGHBOURS)).min(requests.len() - 1);
+            all.push(Request { at_ns, score: requests[near].score, ..*request });
+        }
+    }
+    all.sort_by_key(|request| request.at_ns);
+    all
+}
