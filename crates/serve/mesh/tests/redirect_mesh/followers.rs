@@ -447,9 +447,10 @@ fn without_the_controller_followers_serve_at_home_until_it_is_back() {
         .await;
         let state = follower.state();
         assert!(state.alarms.iter().any(|alarm| alarm.words.contains("is lost")), "{state:?}");
-        tokio::time::sleep(Duration::from_millis(250)).await; // what was counted before
+        follower.home.hand_up(0); // what was counted before
         let (before, total) = (away(), follower.home.total());
         tokio::time::sleep(Duration::from_millis(500)).await;
+        follower.home.hand_up(0);
         let after = follower.home.total();
         assert_eq!(away(), before, "all stays at home");
         assert!(after.stale > total.stale, "and says why");
