@@ -253,6 +253,23 @@ mod tests {
     }
 
     #[test]
+    fn requests_that_are_hedged_are_compared_with_hedged_curves() {
+        let (plain, hedged) = (SiteCurves::single(curves(30)), SiteCurves::single(curves(20)));
+        let all = (Probability::ONE, Probability::ZERO);
+        let learnt = |epoch: &Lately, is_hedged: bool| {
+            let both = (&plain, Some(&hedged));
+            let mut watch = Interference::new(both, Some(Prior::Profile), PERIOD);
+            let served = (SERVERS, is_hedged);
+            (0..40).for_each(|_| drop(watch.learn(epoch, served, all)));
+            (0..20).for_each(|_| drop(watch.observe(epoch, served)));
+            (watch.learnt().unwrap().is_contradicted, watch.verdict())
+        };
+        assert_eq!(learnt(&epoch(20), true), (false, Verdict::AsPredicted));
+        assert_eq!(learnt(&epoch(30), false), (false, Verdict::AsPredicted));
+        assert_eq!(learnt(&epoch(30), true), (true, Verdict::Worse));
+    }
+
+    #[test]
     fn a_site_that_dims_is_at_its_capacity_though_nobody_is_late() {
         let curves = SiteCurves::single(curves(20));
         let mut watch = Interference::new((&curves, None), Some(Prior::Profile), PERIOD);

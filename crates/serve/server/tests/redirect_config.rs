@@ -134,6 +134,12 @@ fn a_site_without_curves_must_learn() {
     assert_eq!(redirect.learns(), Some(Prior::Guess), "it is the first, this one");
     let refused = read("learn = false").unwrap_err();
     assert!(refused.contains("false, and \"london\" has no curves"), "{refused}");
+    let hedged = "work = '1ms'\nhedged_curves = ['x']\n";
+    let text = configuration("aim = 'price'", "");
+    let text = text.replacen("curves = [\"shop.profile.toml\"]\n", hedged, 1);
+    let refused = Node::parse(&text, "run.toml").and_then(|node| Config::read(&node)).unwrap_err();
+    let words = "1 hedged_curves of london, expected 0, as many as its curves";
+    assert!(refused.to_string().contains(words), "{refused}");
     let profiled = configuration("learn = false", "");
     let config = Node::parse(&profiled, "run.toml").and_then(|node| Config::read(&node));
     assert_eq!(config.unwrap().redirect.unwrap().learns(), None);
