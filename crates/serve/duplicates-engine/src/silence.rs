@@ -54,7 +54,6 @@ impl Inner {
                 | Owed::Mark { .. }
                 | Owed::Chosen
                 | Owed::Asked { .. }
-                | Owed::Expiring { .. }
                 | Owed::Check { .. }
                 | Owed::Page { .. }
                 | Owed::Scan { .. } => Some(Duration::ZERO),
