@@ -175,11 +175,6 @@ impl DemandMeter {
         Self { span, forecaster: Forecaster::new(choice), ..Self::default() }
     }
 
-    /// The rule by which demand is foretold now.
-    pub const fn rule(&self) -> forecast::Rule {
-        self.forecaster.rule()
-    }
-
     /// Takes the counts at the end of an epoch; the first ones are where counting begins. `home` is
     /// this site.
     pub fn note(&mut self, now: Instant, counts: SplitTally, home: usize) -> Lately {

@@ -88,18 +88,6 @@ service_mean = '6ms'
 replication_factor = 5
 service_cv = 1.3108
 work_shared = 0.5
-[fluctuation]
-interval = '5s'
-range = 2
-[workload]
-clients = 1
-utilisation = 0.6
-[[faults]]
-at = '0s'
-every = '10s'
-pause = 'each'
-for = '50ms'
-for_max = '200ms'
 ";
 
 /// Nothing of the cluster's: its replicas share their cores.
@@ -109,6 +97,10 @@ replicas = [4, 4, 4, 4, 4]
 optional = '6ms'
 mandatory = '6ms'
 cv = 1.3108
+";
+
+/// The weather and the load of all but the demo's.
+const DAY: &str = "\
 [fluctuation]
 interval = '5s'
 range = 2
@@ -145,15 +137,17 @@ impl World {
     /// When its text is wrong.
     pub fn scenario(&self, requests: u64) -> Result<Scenario, Problems> {
         let is_whole = self.text.contains('\n');
-        let text = if is_whole { self.text } else { MIXED };
-        let mut node = Node::parse(&merged(BASE, text), self.name)?;
+        let cluster = if is_whole { self.text } else { MIXED };
+        let is_demo = self.name == "demo";
+        let day = if is_demo { "" } else { DAY };
+        let mut node = Node::parse(&merged(BASE, &[cluster, day].concat()), self.name)?;
         node.set(&format!("workload.requests={requests}"))?;
         let sets = if is_whole { "" } else { self.text };
         for (key, value) in spoken(sets) {
             node.set(&format!("{key}={value}"))?;
         }
         let mut scenario = Scenario::read(&node)?;
-        if self.name != "demo" {
+        if !is_demo {
             let step_s = requests as f64 / scenario.rate() / 24.0;
             let rates: Vec<f64> = (0..24).map(hour).collect();
             node.set(&format!("workload.arrivals={{rates={rates:?},step='{step_s:.3}s'}}"))?;

@@ -113,7 +113,7 @@ pub struct Cluster {
     pub service_law: Option<ServiceLaw>,
     /// The part of the variance of a request's work, as a logarithm, that is the request's own and
     /// the same in all its copies: 0 to 1. Only with a lognormal law.
-    #[serde(skip_serializing_if = "is_none_at_all")]
+    #[serde(skip_serializing_if = "is_no_share")]
     pub work_shared: f64,
     /// Whether all copies of a request are the same work, so that a copy of a heavy request is
     /// heavy too; else each copy has a draw of its own.
@@ -657,9 +657,9 @@ const fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// The same for a share.
+/// Whether nothing is shared, for what is not written then.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
-const fn is_none_at_all(share: &f64) -> bool {
+const fn is_no_share(share: &f64) -> bool {
     *share == 0.0
 }
 

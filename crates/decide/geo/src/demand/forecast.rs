@@ -179,11 +179,6 @@ impl Forecaster {
         }
     }
 
-    /// The rule it follows now.
-    pub const fn rule(&self) -> Rule {
-        self.chosen
-    }
-
     /// Takes the rate, in requests per second, of an epoch of this length that ended now; the rate
     /// of the next one. What is no rate changes nothing, and the forecast stays.
     pub fn next(&mut self, now: Instant, epoch: Duration, rate: f64) -> f64 {

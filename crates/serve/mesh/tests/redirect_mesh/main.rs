@@ -75,6 +75,10 @@ fn sites_that_plan_by_price_agree_too_and_say_what_one_more_request_costs() {
         .await;
         diary.assert_that_equal_rows_made_equal_plans();
         let state = world.site(0).state();
+        // A busy machine may lose a report; nobody makes another plan of the same ones.
+        let is_other =
+            |alarm: &evenkeel_mesh::AlarmState| alarm.words.contains("from the same reports");
+        assert!(!state.alarms.iter().any(is_other), "{:?}", state.alarms);
         let plan = state.plan.as_ref().unwrap();
         let priced = plan.priced.as_ref().unwrap();
         assert_eq!((priced.optional, priced.wan, priced.node), (0.1, 0.015, 0.35));

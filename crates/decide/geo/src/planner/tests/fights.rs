@@ -1,8 +1,7 @@
 //! How mechanisms fight, and the rules that keep them from it: each shown without its rule too.
 //!
-//! **Source**: joint study, section 4. F1, F4, F5 and F8 are here. F2, F3 and F9 are of the dimmer
-//! (`evenkeel-core`, `dimmer/tests.rs`), F6 and F7 of hedges (`redundancy/load.rs` there), F10 of
-//! plans by price (`joint/tests.rs`).
+//! **Source**: joint study, section 4. F1, F4, F5 and F8 are here, F9 is with the dimmer
+//! (`evenkeel-core`, `dimmer/tests.rs`), F10 with plans by price (`joint/tests.rs`).
 
 use super::super::super::joint::Service;
 use super::*;

@@ -39,6 +39,22 @@ fn what_is_too_much_goes_where_it_is_cheaper_or_is_dimmed() {
     assert!(late.planned_ppm < 200_000 && late.alone_ppm == ALL_PPM, "{late:?}");
 }
 
+/// Each load of each site is priced with all dimmers, with hedges and without.
+#[test]
+fn one_tiny_site_does_not_make_loads_as_fine_as_can_be() {
+    let demand = [9_000_000, 9_000_000, 100];
+    let capacity = [CAPACITY, CAPACITY, 0];
+    let quanta = |planner: &Planner| {
+        let unit = planner.unit(&capacity, &demand);
+        demand.iter().map(|demand| demand.div_ceil(unit)).sum::<u64>()
+    };
+    let planner = planner_of(3, |config| config.growth = None);
+    assert!(quanta(&planner) > 15_000, "{}", quanta(&planner));
+    let pricing = Pricing { services: vec![CALM; 3], ..Pricing::default() };
+    let by_price = planner.with_prices(pricing).unwrap();
+    assert!(quanta(&by_price) < 6_000, "{}", quanta(&by_price));
+}
+
 #[test]
 fn a_site_that_is_down_is_sent_nothing_and_its_users_go_elsewhere() {
     let mut snapshot = snapshot_of(&[5_000, 3_000], 10);
