@@ -25,6 +25,7 @@
 //! | `session.rs` | which servers a read may ask, on which connection |
 //! | `leased.rs` | the same of strong reads while a lease is held |
 //! | `copying.rs` | which writes a server gets while its keys are still being copied |
+//! | `deadlines.rs` | when a key has expired, for all duplicates at one place |
 //! | `divergence.rs` | who differs from the others, and when keys are compared |
 //! | `moving.rs` | what another partition gets of a shard that moves there, and when it owns it |
 //! | `watches.rs` | whether a key was written since it was watched |
@@ -32,6 +33,7 @@
 
 mod copies;
 mod copying;
+mod deadlines;
 mod divergence;
 mod leased;
 mod members;
@@ -43,6 +45,7 @@ mod watches;
 
 pub use copies::{Acknowledge, Copies};
 pub use copying::{Copying, Hash, Key, Treatment};
+pub use deadlines::{Clocks, Deadlines, Judgement, deadline_key};
 pub use divergence::{
     Agreement, KEYS_AT_ONCE, Pace, Statement, Verdict, agree, compare, refillable,
 };

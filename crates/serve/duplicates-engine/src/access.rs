@@ -1,5 +1,6 @@
 //! A client's command becomes a read or a write of so many duplicates.
 
+use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use evenkeel_ordered::{
@@ -8,14 +9,14 @@ use evenkeel_ordered::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Write};
+use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Late, Owed, ParsedCommand, Write};
 use super::{Call, Inner, IsLogged, cluster};
 use evenkeel_stores::resp::commands::{
     self, Class, Command, Keys, Local, Repeat, Rewrite, Whole, refusals,
 };
 use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::rewrite;
-use evenkeel_stores::resp::{databases, encode};
+use evenkeel_stores::resp::{databases, deadlines, encode};
 use evenkeel_stores::store::keys::write_group;
 use evenkeel_wal::{COMMAND_BYTES_MAX, LogError, RecordKind};
 
@@ -62,6 +63,7 @@ impl Inner {
         }
         if self.holds_behind_reads(id, command, class, parsed)
             || self.holds_behind_effects(id, command, class, parsed)
+            || self.asks_deadlines(id, (command, class), parsed)
             || self.asks_last_id(id, (command, class), parsed)
             || self.holds_channels(id, class)
         {
@@ -240,6 +242,9 @@ impl Inner {
             waiter: None,
             told: None,
             done_before: None,
+            removes_expired: false,
+            sets: Vec::new(),
+            late: None,
             answer: None,
             first_took: None,
             digest: None,
@@ -268,15 +273,33 @@ impl Inner {
         let hashes: Vec<u128> = places.iter().map(|place| xxh3_128(place)).collect();
         let names: Vec<&[u8]> = places.iter().map(AsRef::as_ref).collect();
         let form = Form::One(commands::shape(command, parsed.arguments()));
-        let (keys, key_names) = (&*hashes, &*names);
-        let mut write =
-            Write { commands, count: 1, shard, repeat, keys, key_names, form, is_single: true };
-        let mut group = Vec::new();
-        if database > 0 || databases::target_argument(command, parsed.arguments()).is_some() {
-            databases::write_group(&mut group, database, commands);
-            (write.commands, write.count, write.repeat) = (&group, 3, Repeat::Once);
+        let behind = self.deadline_behind(database, command, parsed);
+        let (mut text, mut count) = (Cow::Borrowed(commands), 1);
+        if let Some((place, at)) = &behind {
+            deadlines::write_again(text.to_mut(), databases::key(place), *at);
+            count += 1;
         }
-        self.write(id, &write);
+        if database > 0 || databases::target_argument(command, parsed.arguments()).is_some() {
+            let plain = std::mem::take(&mut text);
+            databases::write_group(text.to_mut(), database, &plain);
+            count += 2;
+        }
+        let once = if count > 1 { Repeat::Once } else { repeat };
+        let write = Write {
+            commands: &text,
+            count,
+            shard,
+            repeat: once,
+            keys: &hashes,
+            key_names: &names,
+            form,
+            is_single: true,
+        };
+        let call = self.write(id, &write);
+        if let (Some(call), Some((place, _))) = (call, behind) {
+            let (commands, place) = (commands.to_vec(), Box::from(&*place));
+            self.calls[call].late = Some(Box::new(Late { commands, repeat, shard, place }));
+        }
         self.forget_last_ids(database, command, parsed);
     }
 
@@ -335,6 +358,7 @@ impl Inner {
         };
         let sequence = position.sequence;
         let call = self.open(id, (write.shard, partition), Some(sequence), to, write.form.clone());
+        self.calls[call].sets = std::mem::take(&mut self.expiry.set);
         let mut rest = to;
         if let Some(Done { server, told, waiter, published }) = done {
             let opened = &mut self.calls[call];
@@ -388,6 +412,7 @@ impl Inner {
         write: &Write<'_>,
     ) -> Result<Position, LogError> {
         self.note_write(write.commands);
+        self.note_deadlines(partition, write.commands, write.count);
         let position = self.history.advance();
         self.note_keys_written(write.commands, position.sequence);
         let kind = match write.repeat {

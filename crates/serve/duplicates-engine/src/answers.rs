@@ -4,6 +4,7 @@ use evenkeel_ordered::{ConnectionKind, Consistency, Dropped, ReplicaState, Seque
 
 use super::Inner;
 use super::checks::digest;
+use super::late::TOO_LATE;
 use super::types::{Copy, Owed};
 use evenkeel_stores::resp::reply::{self, Blame};
 use evenkeel_stores::resp::{encode, functions};
@@ -47,18 +48,14 @@ impl Inner {
             state.owed.push_front(owed); // it did not answer: it is dropped with all it owes
             return Err(Some(Dropped::Failed));
         }
+        if is_refusal && let Owed::Access { call } | Owed::Group { call, .. } = &owed {
+            self.doubt_deadlines(*call);
+        }
         match owed {
-            Owed::Read { .. } | Owed::Check { .. } | Owed::Scan { .. } | Owed::Asked { .. } => {
-                unreachable!("it was answered above")
-            }
             Owed::Page { number } => self.page_answered(server, number, reply),
             Owed::Access { call } => self.access_answered(server, call, reply),
             Owed::Group { call, is_single, refusal, .. } => {
-                let answer = match refusal {
-                    Some(refusal) if is_single => Some(refusal.into_vec()),
-                    _ if is_single => single_of_exec(reply),
-                    _ => Some(without_last(reply)),
-                };
+                let answer = answer_of_group(is_single, refusal, reply);
                 let Some(answer) = answer.as_deref() else { return Err(Some(Dropped::Failed)) };
                 self.access_answered(server, call, answer);
             }
@@ -79,6 +76,7 @@ impl Inner {
             Owed::Expiry { copy, dump } => {
                 self.expiry_answered(server, &copy, dump.as_deref(), reply);
             }
+            _ => unreachable!("it was answered above"),
         }
         self.tell_shown();
         Ok(())
@@ -96,6 +94,7 @@ impl Inner {
             Owed::Asked { question, part } => {
                 self.question_answered(server, (question, part), reply);
             }
+            Owed::Expiring { asking } => self.expiry_asked_answered(server, asking, reply),
             Owed::Dump { copy }
                 if functions::is_name(&copy.key) && functions::is_refused(reply) =>
             {
@@ -145,6 +144,7 @@ impl Inner {
         // Of what another has done nothing can fail.
         let mut differs = call.done_before.is_some() && has_failed(reply);
         match &mut call.mirror {
+            _ if call.removes_expired => {}
             Some(mirror) if is_mirror => {
                 differs = *mirror.digest.get_or_insert(digest) != digest;
                 self.counts.disagreements += u64::from(differs);
@@ -216,16 +216,34 @@ impl Inner {
     }
 }
 
-/// What the one command between MULTI and EXEC was answered: the first of two elements; in another
-/// database than 0 the second of four.
-pub(super) fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
-    let mut elements = reply::elements(reply);
-    let (first, second) = (elements.next()?, elements.next()?);
-    match (elements.next(), elements.next(), elements.next()) {
-        (None, ..) => Some(first.to_vec()),
-        (Some(b"+OK\r\n"), Some(_), None) if first == b"+OK\r\n" => Some(second.to_vec()),
-        _ => None,
+/// What the client of a group is answered; `None` where it was not done as a whole.
+fn answer_of_group(is_single: bool, refusal: Option<Box<[u8]>>, reply: &[u8]) -> Option<Vec<u8>> {
+    match refusal {
+        Some(refusal) if is_single => Some(refusal.into_vec()),
+        _ if is_single => single_of_exec(reply),
+        _ => Some(without_last(reply)),
     }
+}
+
+/// What the one command between MULTI and EXEC was answered: the first element; in another
+/// database than 0 the second, between those of `SELECT`. The last is that of the watermark. Right
+/// behind the command's may be that of what said a deadline again (`late.rs`).
+pub(super) fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
+    const OK: &[u8] = b"+OK\r\n";
+    let mut elements = [&b""[..]; 5];
+    let mut count = 0;
+    for element in reply::elements(reply) {
+        *elements.get_mut(count)? = element;
+        count += 1;
+    }
+    let (answer, again) = match (count, elements) {
+        (2, [answer, ..]) => (answer, 0),
+        (3, [answer, again, ..]) => (answer, reply::integer(again)?),
+        (4, [OK, answer, OK, ..]) => (answer, 0),
+        (5, [OK, answer, again, OK, _]) => (answer, reply::integer(again)?),
+        _ => return None,
+    };
+    Some(if again == 1 { TOO_LATE.to_vec() } else { answer.to_vec() })
 }
 
 /// The answer of a client's EXEC: without that of the watermark, which is the last.
@@ -254,10 +272,31 @@ mod tests {
         assert_eq!(single.as_deref(), Some(&b":42\r\n"[..]));
         let nested = single_of_exec(b"*2\r\n*2\r\n:1\r\n$1\r\na\r\n+OK\r\n");
         assert_eq!(nested.as_deref(), Some(&b"*2\r\n:1\r\n$1\r\na\r\n"[..]));
+        let again = single_of_exec(b"*3\r\n:42\r\n:0\r\n+OK\r\n");
+        assert_eq!(again.as_deref(), Some(&b":42\r\n"[..]), "its deadline is what it was");
+        let late = single_of_exec(b"*3\r\n:1\r\n:1\r\n+OK\r\n").unwrap_or_default();
+        assert_eq!(late, TOO_LATE, "of an increment that made a new key");
         let elsewhere = single_of_exec(b"*4\r\n+OK\r\n:42\r\n+OK\r\n+OK\r\n");
         assert_eq!(elsewhere.as_deref(), Some(&b":42\r\n"[..]));
-        let lost = b"*4\r\n-ERR DB index is out of range\r\n:42\r\n+OK\r\n+OK\r\n";
-        assert_eq!(single_of_exec(lost), None, "it was done in another database");
+        let again = single_of_exec(b"*5\r\n+OK\r\n:42\r\n:0\r\n+OK\r\n+OK\r\n");
+        assert_eq!(again.as_deref(), Some(&b":42\r\n"[..]), "the same in another database");
+        let late = single_of_exec(b"*5\r\n+OK\r\n:1\r\n:1\r\n+OK\r\n+OK\r\n");
+        assert_eq!(late.as_deref(), Some(TOO_LATE));
+        for lost in [
+            &b"*4\r\n-ERR DB index is out of range\r\n:42\r\n+OK\r\n+OK\r\n"[..],
+            b"*5\r\n-ERR DB index is out of range\r\n:42\r\n:0\r\n+OK\r\n+OK\r\n",
+        ] {
+            assert_eq!(single_of_exec(lost), None, "it was done in another database");
+        }
+        for other in [
+            &b"*3\r\n:1\r\n+OK\r\n+OK\r\n"[..],
+            b"*3\r\n:1\r\n-ERR not an integer\r\n+OK\r\n",
+            b"*5\r\n+OK\r\n:1\r\n+OK\r\n+OK\r\n+OK\r\n",
+            b"*6\r\n+OK\r\n:1\r\n:0\r\n:0\r\n+OK\r\n+OK\r\n",
+            b"*1\r\n:1\r\n",
+        ] {
+            assert_eq!(single_of_exec(other), None, "nothing of ours says that");
+        }
         assert_eq!(single_of_exec(b"_\r\n"), None, "the watermark was not written");
         assert_eq!(without_last(b"*3\r\n:1\r\n+OK\r\n+OK\r\n"), b"*2\r\n:1\r\n+OK\r\n");
     }

@@ -14,6 +14,8 @@ pub(super) struct Counts {
     pub(super) disagreements: u64,
     /// Keys that were compared.
     pub(super) compared: u64,
+    /// Keys that were removed because they had expired.
+    pub(super) expired: u64,
     pub(super) replayed: u64,
     pub(super) copied: u64,
     /// Keys that went to another partition.
@@ -45,6 +47,7 @@ impl Counts {
             refused: 0,
             disagreements: 0,
             compared: 0,
+            expired: 0,
             replayed: 0,
             copied: 0,
             moved_keys: 0,

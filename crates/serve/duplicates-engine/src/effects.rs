@@ -23,6 +23,8 @@
 //! anew, and the client gets an error. Only keys of another partition are let be: all duplicates
 //! get them alike, then they are removed.
 
+mod followed;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,6 +33,8 @@ use evenkeel_core::Instant;
 use evenkeel_ordered::{ConnectionKind, Dropped, Sequence, ServerSet};
 use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_128;
+
+use followed::Stream;
 
 use super::Inner;
 use super::access::unix_ms;
@@ -83,19 +87,6 @@ struct WantsAll {
     since: Option<Instant>,
     /// Clients whose commands wait for it, while none runs.
     waiting: Vec<ClientId>,
-}
-
-/// The replication stream of a server.
-#[derive(Debug)]
-struct Stream {
-    /// The server's connections when it was asked for: it ends with them.
-    connection: u64,
-    /// Somebody follows it.
-    is_followed: bool,
-    /// All that is done from now on will come.
-    is_open: bool,
-    /// It was told something of database 0, so whoever reads it knows where it is.
-    is_placed: bool,
 }
 
 /// One command, from its coming until its effects are logged.
@@ -163,6 +154,12 @@ impl Effects {
     /// Whether somebody waits for all partitions: nothing of this kind is begun.
     pub(super) const fn is_wanted_by_all(&self) -> bool {
         self.wants_all.is_some()
+    }
+
+    /// A client waits while somebody is ahead of the log there; whether anybody is.
+    pub(super) fn wait_behind(&mut self, partition: usize, id: ClientId) -> bool {
+        let ahead = self.running.get_mut(&partition).filter(|effect| effect.mark.is_some());
+        ahead.map(|effect| effect.waiting.push(id)).is_some()
     }
 
     /// An `SPOP` has to wait until it may draw.
@@ -347,8 +344,7 @@ impl Inner {
         let is_end =
             |it: &super::Move| it.moving.from() == partition || it.moving.to() == partition;
         if self.moving.as_ref().is_some_and(is_end) {
-            let text = "TRYAGAIN a shard moves from or to this partition: ask again";
-            return Some(text.to_owned());
+            return Some("TRYAGAIN a shard moves from or to this partition: ask again".to_owned());
         }
         if let Err(refused) = self.make_room(partition) {
             return Some(format!("UNAVAILABLE {refused}"));
@@ -413,11 +409,18 @@ impl Inner {
     fn send_effect(&mut self, partition: usize) {
         let Some(effect) = self.effects.running.get(&partition) else { return };
         let server = effect.executor;
-        if effect.watching.as_ref().is_some_and(|it| self.is_broken(it, unix_ms())) {
-            return self.abort_effect(partition);
-        }
         if !self.can_fill_anew(partition) {
             return self.refuse_effect(partition, ALONE);
+        }
+        let (client, text) = (effect.request.client, effect.request.commands.clone());
+        self.remove_expired_of(client, &text);
+        let effect = self.effects.running.get(&partition);
+        let Some(effect) = effect.filter(|it| it.executor == server && it.mark.is_none()) else {
+            return; // it was dropped meanwhile
+        };
+        // What has just been removed may be watched.
+        if effect.watching.as_ref().is_some_and(|it| self.is_broken(it, unix_ms())) {
+            return self.abort_effect(partition);
         }
         let stream = self.effects.streams.get_mut(&server);
         if stream.is_some_and(|stream| !std::mem::replace(&mut stream.is_placed, true)) {
@@ -500,6 +503,7 @@ impl Inner {
             encode::command(&mut group.commands, &[b"DEL", NOTHING]);
             group.count = 1;
         }
+        self.restate_effects(&mut group);
         self.note_databases(&mut group);
         let hashes: Vec<u128> = keys.iter().map(|key| xxh3_128(key)).collect();
         let key_names: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
@@ -622,8 +626,7 @@ impl Inner {
         if failure.is_none() && self.tries_another(partition) {
             return;
         }
-        let why = failure.unwrap_or_else(|| LOST.to_owned());
-        self.refuse_effect(partition, &why);
+        self.refuse_effect(partition, failure.as_deref().unwrap_or(LOST));
     }
 
     /// Has another do what an executor has not done.
@@ -706,67 +709,6 @@ impl Inner {
                 _ => {}
             }
         }
-    }
-
-    /// Who is told when a stream is wanted.
-    pub fn streams_wanted(&self) -> Rc<Notify> {
-        Rc::clone(&self.effects.wanted)
-    }
-
-    /// Streams that nobody follows yet: of which servers, on which of their connections.
-    pub fn take_wanted_streams(&mut self) -> Vec<(usize, u64)> {
-        let streams = self.effects.streams.iter_mut();
-        let wanted = streams.filter_map(|(&server, stream)| {
-            let is_followed = std::mem::replace(&mut stream.is_followed, true);
-            (!is_followed).then_some((server, stream.connection))
-        });
-        wanted.collect()
-    }
-
-    /// All that a server does from now on will come.
-    pub fn stream_opened(&mut self, server: usize, connection: u64) {
-        let Some(stream) = self.effects.streams.get_mut(&server) else { return };
-        if stream.connection != connection {
-            return;
-        }
-        stream.is_open = true;
-        let partition = self.members.partition(server);
-        let waits = |effect: &Effect| effect.executor == server && effect.mark.is_none();
-        if self.effects.running.get(&partition).is_some_and(waits) {
-            self.send_effect(partition);
-        }
-    }
-
-    /// A stream cannot be had, or has broken off for good. Where it is refused, it is so at all,
-    /// most of the time.
-    pub fn stream_failed(
-        &mut self,
-        (server, connection): (usize, u64),
-        why: &str,
-        is_refused: bool,
-    ) {
-        let of_this = |stream: &Stream| stream.connection == connection;
-        if !self.effects.streams.get(&server).is_some_and(of_this) {
-            return;
-        }
-        self.effects.streams.remove(&server);
-        tracing::warn!(server, why, "the replication stream of a duplicate cannot be read");
-        let partition = self.members.partition(server);
-        let Some(effect) = self.effects.running.get(&partition) else { return };
-        if effect.executor != server {
-            return;
-        }
-        if effect.mark.is_some() {
-            return self.drop_server(server, Dropped::Lost);
-        }
-        if !is_refused && self.tries_another(partition) {
-            return;
-        }
-        let text = format!(
-            "UNAVAILABLE this is done by one duplicate, and the others get what its replication \
-             stream says, which cannot be read ({why}): its user needs +psync +replconf"
-        );
-        self.refuse_effect(partition, &text);
     }
 }
 

@@ -31,7 +31,7 @@ impl Inner {
         let (database, key) = databases::at(&inquiry.key);
         let mut question = Vec::new();
         let words: &[&[u8]] = match inquiry.asked {
-            Asked::Deadline => &[b"PEXPIRETIME", key],
+            Asked::Deadline | Asked::Expiry => &[b"PEXPIRETIME", key],
             Asked::LastId(_) => &[b"XINFO", b"STREAM", key],
         };
         encode::command(&mut question, words);
@@ -44,6 +44,7 @@ impl Inner {
         self.members.answered(self.now, server, None);
         match inquiry.asked {
             Asked::Deadline => self.deadline_answered(inquiry, reply),
+            Asked::Expiry => self.expiry_known(inquiry, reply),
             Asked::LastId(at) => self.last_id_known(inquiry, at, reply),
         }
     }
@@ -51,6 +52,7 @@ impl Inner {
     fn inquiry_failed(&mut self, inquiry: &Inquiry, error: &[u8]) {
         match inquiry.asked {
             Asked::Deadline => self.watch_failed(inquiry, error),
+            Asked::Expiry => self.expiry_unknown(inquiry),
             Asked::LastId(_) => self.last_id_unknown(inquiry, error),
         }
     }

@@ -19,6 +19,7 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
+//! | `expiry.rs`, `late.rs` | keys expire at one place in the order of writes, for the late too |
 //! | `scripts.rs`, `functions.rs` | scripts by their names; libraries, the same everywhere |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
@@ -65,6 +66,7 @@ mod connection_state;
 mod counts;
 mod databases;
 mod effects;
+mod expiry;
 mod flush;
 mod front;
 mod functions;
@@ -72,6 +74,7 @@ mod gather;
 mod group_waits;
 mod info;
 mod judge;
+mod late;
 mod layout;
 mod local;
 mod manage;
@@ -138,7 +141,9 @@ use evenkeel_stores::resp::channels::Subscriptions;
 use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogError};
+use expiry::Expiry;
 use gather::Gather;
+use late::WasLate;
 pub use moving::Move;
 use pause::Pause;
 use reading::Reads;
@@ -148,7 +153,7 @@ use streams::Streams;
 use strong::Strong;
 use types::Owed;
 pub use types::{ClientId, ParsedCommand};
-use types::{Form, Pop};
+use types::{Form, Late, Pop};
 use users::Permissions;
 use wait_command::Wait;
 use waiting::Waiting;
@@ -239,6 +244,9 @@ pub struct Inner {
     published: channels::Published,
     effects: Effects,
     scripts: Scripts,
+    expiry: Expiry,
+    /// What is done again.
+    late: Vec<WasLate>,
     /// The last database that may have keys.
     pub database_last: u8,
 }
@@ -308,6 +316,12 @@ pub(crate) struct Call {
     told: Option<Vec<u8>>,
     /// One of them had done it before it had its place: whether the log has it by now.
     done_before: Option<IsLogged>,
+    /// It removes a key that has expired: at some it is gone already, and their answers differ.
+    removes_expired: bool,
+    /// Keys whose deadlines it sets, by their numbers.
+    sets: Vec<u64>,
+    /// A deadline was said again behind it.
+    late: Option<Box<Late>>,
     /// The first answer, until enough have come.
     answer: Option<Vec<u8>>,
     /// When it came, since the call was opened.
@@ -335,7 +349,6 @@ impl Engine {
         let of_each = config.partitions.iter().enumerate();
         let of_each = of_each.flat_map(|(of, servers)| servers.iter().map(move |_| of));
         let partitions: Vec<usize> = of_each.collect();
-        let servers = partitions.iter().map(|_| Server::default()).collect();
         let mut members = Members::new(config.members, &partitions);
         while members.partitions() < config.partitions.len() {
             members.add_partition(); // closed
@@ -361,7 +374,7 @@ impl Engine {
             strong: Strong::new(history.last().sequence),
             history,
             log,
-            servers,
+            servers: partitions.iter().map(|_| Server::default()).collect(),
             clients: Slab::new(),
             calls: Slab::new(),
             failure: None,
@@ -386,6 +399,8 @@ impl Engine {
             published: channels::Published::default(),
             effects: Effects::default(),
             scripts: Scripts::default(),
+            expiry: Expiry::default(),
+            late: Vec::new(),
             database_last: 0,
         };
         inner.replan_reads();
@@ -432,6 +447,7 @@ impl Engine {
         tasks.spawn_local(Rc::clone(self).keep_flushing());
         tasks.spawn_local(Rc::clone(self).keep_time(timer));
         tasks.spawn_local(Rc::clone(self).keep_comparing());
+        tasks.spawn_local(Rc::clone(self).keep_deadlines());
     }
 
     /// Writes the log, then lets the connections write, whenever something is pending: once for all
@@ -482,6 +498,7 @@ impl Inner {
     /// The log first, then the duplicates.
     pub fn flush(&mut self) {
         self.exec_ready();
+        self.redo_late();
         self.try_again();
         if self.log.is_dirty()
             && let Err(error) = self.log.commit()
@@ -676,6 +693,7 @@ impl Inner {
             Owed::Scan { number } => self.scan_lost(number),
             Owed::Asked { question, part } => self.question_lost(question, part),
             Owed::Inquiry { inquiry } => self.inquire(inquiry),
+            Owed::Expiring { asking } => self.expiry_asked_lost(asking),
             _ => {}
         }
     }

@@ -10,6 +10,8 @@ use evenkeel_ordered::{Copies, Hash, Moving, Phase, Position, Refused, Sequence,
 
 use super::answers::has_failed;
 use super::bootstrap::{count_commands, restoring};
+use super::checks::digest;
+use super::late::TOO_LATE;
 use super::types::{Copy, CopyTarget, Form, Owed, Write};
 use super::{Call, Inner};
 use evenkeel_stores::resp::commands::Repeat;
@@ -203,11 +205,14 @@ impl Inner {
         Some(position.sequence)
     }
 
-    /// Whether the two partitions answered a write differently.
+    /// Whether the two partitions answered a write differently. Where one was too late for it, the
+    /// key goes at the other too.
     pub(super) fn is_mirror_different(&self, key: usize) -> bool {
         let call = &self.calls[key];
         let theirs = call.mirror.as_ref().and_then(|mirror| mirror.digest);
-        call.digest.is_some_and(|ours| theirs.is_some_and(|theirs| ours != theirs))
+        let (Some(ours), Some(theirs)) = (call.digest, theirs) else { return false };
+        let is_late = || [ours, theirs].contains(&digest(TOO_LATE));
+        ours != theirs && !(call.late.is_some() && is_late())
     }
 
     /// What the target has is no copy.

@@ -64,6 +64,11 @@ impl Pause {
         self.held.len()
     }
 
+    /// Whether commands are kept back at this time because a client asked for it.
+    pub(super) fn is_kept(&self, now: Instant) -> bool {
+        self.now.is_some_and(|(_, until)| until > now)
+    }
+
     /// Whether writes of clients get no place now.
     pub(super) const fn keeps_writes(&self) -> bool {
         self.now.is_some() || self.gap.is_some()

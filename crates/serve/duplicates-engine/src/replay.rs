@@ -81,6 +81,7 @@ impl Inner {
         self.replan_reads();
         self.servers[server].error = None;
         self.ask_anew(server);
+        self.read_clock_of(server);
         self.mark(server);
         self.schedule();
         tracing::info!(server, sequence = last.0, "a duplicate is live");

@@ -3,6 +3,7 @@
 use evenkeel_ordered::{Agreement, ServerSet, agree};
 
 use super::checks::{DIFFERENT, is_exact};
+use super::late::TOO_LATE;
 use super::types::Form;
 use super::{Call, Inner, IsLogged, reading};
 use evenkeel_stores::resp::encode;
@@ -62,6 +63,9 @@ impl Inner {
         let answer = call.told.take().unwrap_or_else(|| call.agreed(voters));
         let (opened, is_write) = (call.opened, call.write.is_some());
         let (form, pop, waiter) = (call.form.clone(), call.pop.take(), call.waiter);
+        if let Some(late) = call.late.clone().filter(|_| answer == TOO_LATE) {
+            return self.was_late((client, slot), form, late);
+        }
         self.counts.done(is_write, self.now.since(opened));
         if let Some(sample) = &mut call.sample {
             sample.client = Some(self.now.since(opened));

@@ -54,6 +54,7 @@ impl Inner {
                 | Owed::Mark { .. }
                 | Owed::Chosen
                 | Owed::Asked { .. }
+                | Owed::Expiring { .. }
                 | Owed::Check { .. }
                 | Owed::Page { .. }
                 | Owed::Scan { .. } => Some(Duration::ZERO),

@@ -60,6 +60,8 @@ pub struct DuplicatesState {
     pub disagreements: u64,
     /// Keys that were compared between duplicates.
     pub compared_keys: u64,
+    /// Keys that were used at their deadline, and removed from all duplicates at one place.
+    pub expired_keys: u64,
     /// Keys that differ, and no majority tells who is right.
     pub undecided_keys: usize,
     /// The log.
@@ -247,6 +249,7 @@ impl Inner {
             subscribers_cut_off: self.counts.subscribers_cut_off,
             disagreements,
             compared_keys: self.counts.compared,
+            expired_keys: self.counts.expired,
             undecided_keys: self.undecided_keys(),
             log: LogState {
                 bytes: self.log.bytes(),

@@ -162,7 +162,7 @@ impl Inner {
                 let place = databases::place(database, parsed.argument(1));
                 self.streams.next_ms(xxh3_128(&place), now)
             }
-            _ => now,
+            _ => self.expiring_from(rewritten, now),
         }
     }
 

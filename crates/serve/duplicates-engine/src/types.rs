@@ -100,6 +100,9 @@ pub struct ClientId {
 }
 
 impl ClientId {
+    /// Whose writes nobody waits for.
+    pub(super) const NOBODY: Self = Self { key: usize::MAX, serial: u64::MAX };
+
     /// As clients see it: no other one ever has it.
     pub(super) const fn number(self) -> i64 {
         self.serial as i64
@@ -206,6 +209,17 @@ pub(super) struct Write<'a> {
     pub(super) is_single: bool,
 }
 
+/// A write behind which a deadline was said again.
+#[derive(Clone, Debug)]
+pub(super) struct Late {
+    /// Its one command, whatever its database.
+    pub(super) commands: Vec<u8>,
+    pub(super) repeat: Repeat,
+    pub(super) shard: usize,
+    /// The place of its one key.
+    pub(super) place: Box<[u8]>,
+}
+
 /// An `SPOP` under way.
 #[derive(Debug)]
 pub(crate) struct Pop {
@@ -245,8 +259,21 @@ pub(crate) struct Inquiry {
 pub(super) enum Asked {
     /// When it expires: of a key that is watched.
     Deadline,
+    /// The same of one that a command is about.
+    Expiry,
     /// The last id of a stream, for the argument at this index.
     LastId(usize),
+}
+
+/// What a duplicate is asked because keys expire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asking {
+    /// Its time, at this one of ours, in µs since 1970.
+    Clock { sent_unix_us: i64 },
+    /// The next keys of a listing.
+    Page { number: u64 },
+    /// The deadline of one of these.
+    Deadline { number: u64, key: u64 },
 }
 
 /// What an answer will be the answer to.
@@ -282,6 +309,8 @@ pub(crate) enum Owed {
     Dump { copy: Copy },
     /// When that key expires; `dump` is what came for it.
     Expiry { copy: Copy, dump: Option<Box<[u8]>> },
+    /// What is asked because keys expire.
+    Expiring { asking: Asking },
     /// A question that is asked of this duplicate, perhaps of others too.
     Asked { question: u64, part: usize },
     /// Something of a key that is compared, in this round.

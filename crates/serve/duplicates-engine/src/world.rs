@@ -98,6 +98,7 @@ impl World {
         let sent = (0..servers).map(|_| Default::default()).collect();
         let mut world = Self { engine, directory, holds, sent, all: BTreeMap::new() };
         world.at(0);
+        world.engine.borrow().expiry.deadlines.complete();
         (0..servers).for_each(|server| world.reach(server));
         world
     }
@@ -159,6 +160,7 @@ impl World {
     pub(super) fn heard(&self, id: ClientId) -> String {
         let mut inner = self.engine.borrow();
         inner.exec_ready(); // as at the end of a turn
+        inner.redo_late();
         inner.try_groups();
         let out = inner.client(id).map(|client| std::mem::take(&mut client.out));
         String::from_utf8(out.unwrap_or_default()).unwrap()
@@ -168,6 +170,7 @@ impl World {
     pub(super) fn fetch(&mut self) {
         let mut inner = self.engine.borrow();
         inner.exec_ready(); // as at the end of a turn
+        inner.redo_late();
         inner.try_groups();
         for (server, sent) in self.sent.iter_mut().enumerate() {
             for (kind, sent) in CONNECTIONS.into_iter().zip(sent) {

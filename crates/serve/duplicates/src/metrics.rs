@@ -4,7 +4,7 @@ use evenkeel_duplicates_engine::state::{DuplicateState, DuplicatesState};
 use evenkeel_proxy::metrics::collect_balanced;
 use evenkeel_runtime::metrics::{Metric, Scrape, counter, counter_by, gauge, histogram};
 
-const OF_SERVICES: [Metric<DuplicatesState>; 26] = [
+const OF_SERVICES: [Metric<DuplicatesState>; 27] = [
     gauge("evenkeel_duplicates_clients", "Connected clients.", |it| it.clients.into()),
     counter("evenkeel_duplicates_writes_total", "Acknowledged writes.", |it| {
         it.writes.count.into()
@@ -40,6 +40,11 @@ const OF_SERVICES: [Metric<DuplicatesState>; 26] = [
     counter("evenkeel_duplicates_compared_keys_total", "Keys compared between duplicates.", |it| {
         it.compared_keys.into()
     }),
+    counter(
+        "evenkeel_duplicates_expired_keys_total",
+        "Keys used at their deadline, and removed from all duplicates at one place.",
+        |it| it.expired_keys.into(),
+    ),
     gauge(
         "evenkeel_duplicates_undecided_keys",
         "Keys that differ while no majority tells who is right. Alert on it.",

@@ -1,6 +1,7 @@
 //! Real Redis servers, and a client that knows nothing of Evenkeel: RESP2 over a socket.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -31,8 +32,33 @@ pub struct Redis {
     /// Where it listens.
     pub address: SocketAddr,
     directory: PathBuf,
+    /// A library that sets its clock, and by how many ms it is ahead.
+    clock: Option<(PathBuf, i64)>,
     /// The server itself.
     pub program: Program,
+}
+
+/// Builds the library for servers whose clocks are not the machine's ([`Redis::ahead`]). `None`,
+/// said aloud, where that is not possible.
+///
+/// # Panics
+/// When the compiler refuses it.
+#[must_use]
+pub fn clock_library(folder: &Path) -> Option<PathBuf> {
+    let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
+    std::fs::write(&source, include_str!("clock.c")).expect("the folder can be written");
+    let arguments = [OsStr::new("-shared"), OsStr::new("-fPIC"), OsStr::new("-o")];
+    let compiler = Command::new("cc").args(arguments).arg(&library).arg(&source).status();
+    match compiler {
+        Ok(status) if cfg!(target_os = "linux") => {
+            assert!(status.success(), "cc refuses {}", source.display());
+            Some(library)
+        }
+        _ => {
+            skipped("no clocks of servers: this needs Linux and cc (Debian package gcc)");
+            None
+        }
+    }
 }
 
 impl Redis {
@@ -43,7 +69,21 @@ impl Redis {
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
         std::fs::create_dir_all(&directory).expect("the folder can be made");
-        let mut redis = Self { address: nobody(), directory, program: Program::default() };
+        Self::begin(directory, None)
+    }
+
+    /// One whose clock is so many ms ahead of the machine's, by this library.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn ahead(directory: PathBuf, library: &Path, ms: i64) -> Self {
+        std::fs::create_dir_all(&directory).expect("the folder can be made");
+        Self::begin(directory, Some((library.to_path_buf(), ms)))
+    }
+
+    fn begin(directory: PathBuf, clock: Option<(PathBuf, i64)>) -> Self {
+        let mut redis = Self { address: nobody(), directory, clock, program: Program::default() };
         redis.start();
         redis
     }
@@ -53,8 +93,12 @@ impl Redis {
     /// # Panics
     /// When it does not start.
     pub fn start(&mut self) {
+        let mut command = Command::new(SERVER);
+        if let Some((library, ms)) = &self.clock {
+            command.env("LD_PRELOAD", library).env("CLOCK_AHEAD_MS", ms.to_string());
+        }
         self.program = Program::start(
-            Command::new(SERVER)
+            command
                 .args(["--port", &self.address.port().to_string(), "--bind", "127.0.0.1"])
                 .args(["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""])
                 .args(["--enable-debug-command", "no"])

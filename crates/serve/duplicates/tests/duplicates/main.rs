@@ -12,6 +12,8 @@ mod databases;
 mod diverged;
 mod effects;
 #[cfg(target_os = "linux")]
+mod expiring;
+#[cfg(target_os = "linux")]
 mod full;
 mod functions;
 mod group_waits;

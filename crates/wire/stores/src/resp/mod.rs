@@ -7,6 +7,7 @@
 //! | [`encode`] | the replies and commands that are written here |
 //! | [`commands`] | what every command does to which keys, and whether it may be duplicated |
 //! | [`rewrite`] | the form of a command whose effect is the same at every server |
+//! | [`deadlines`] | what writes make of the deadlines of keys |
 //! | [`pause`] | `CLIENT PAUSE`: which commands are kept back |
 //! | [`waiting`] | what commands that wait wait for, and how long |
 //! | [`channels`] | who listens to what, and messages |
@@ -37,6 +38,7 @@ pub mod cluster;
 pub mod commands;
 pub mod connections;
 pub mod databases;
+pub mod deadlines;
 pub mod encode;
 pub mod functions;
 pub mod glob;

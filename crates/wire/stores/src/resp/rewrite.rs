@@ -21,7 +21,8 @@
 //!
 //! **When it misleads**: an absolute deadline passes at each server by that server's own clock. A
 //! write that looks at a key, or changes a part of it, right then finds it at one server and not at
-//! another. No rewriting here can mend that; see [`super::commands`] on what may be repeated.
+//! another. No rewriting here can mend that: whoever sends removes the key first, see
+//! [`super::deadlines`].
 
 use super::commands::{Refusal, Rewrite, Time, integer, refusals};
 use super::encode;

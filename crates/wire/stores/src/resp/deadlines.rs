@@ -1,0 +1,267 @@
+//! What writes make of the deadlines of keys.
+//!
+//! | written | the key |
+//! |---|---|
+//! | `SET k v PXAT ms` | has this deadline |
+//! | `SET k v`, `DEL`, `GETDEL`, `PERSIST` | has none, or is not there |
+//! | `PEXPIREAT k ms`, `GETEX k PXAT ms` | has this one, if it is there |
+//! | the same with `NX`, `XX`, `GT`, `LT`; `RESTORE` | may have it, or what it had |
+//! | `RENAME`, `COPY`, `MOVE` | the second may have that of the first |
+//! | `INCR`, `APPEND`, `HSET`, `SADD`, `SETNX`, … | keeps it |
+//! | everything else | may be gone, or another one without it |
+//!
+//! Times are absolute: commands are as [`super::rewrite`] makes them. A key is one of a database,
+//! so both are told ([`databases`]).
+
+use super::commands::{self, Command, integer};
+use super::databases;
+use super::request::Arguments;
+
+/// What became of a key's deadline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change<'a> {
+    /// It is this, in ms since 1970, and the key is there.
+    Set(i64),
+    /// It is this, if the key is there.
+    Moved(i64),
+    /// It may be this, or what it was.
+    Perhaps(i64),
+    /// There is none.
+    Cleared,
+    /// It may be gone.
+    Changed,
+    /// It may be at this key of this database too.
+    Carried(u8, &'a [u8]),
+}
+
+/// What was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written<'a> {
+    /// All keys are gone.
+    Everything,
+    /// All keys of this database are.
+    Database(u8),
+    /// Something became of the deadline of a key of a database.
+    Key(u8, &'a [u8], Change<'a>),
+}
+
+/// Commands that leave a key that is there as it is, or there with its deadline.
+const KEEPING: [&str; 28] = [
+    "append",
+    "bitfield",
+    "decr",
+    "decrby",
+    "geoadd",
+    "hincrby",
+    "hincrbyfloat",
+    "hmset",
+    "hset",
+    "hsetnx",
+    "incr",
+    "incrby",
+    "incrbyfloat",
+    "linsert",
+    "lpush",
+    "lpushx",
+    "lset",
+    "pfadd",
+    "rpush",
+    "rpushx",
+    "sadd",
+    "setbit",
+    "setnx",
+    "setrange",
+    "xadd",
+    "zadd",
+    "zincrby",
+    "touch",
+];
+
+/// Whether a command leaves its key there, with the deadline that it has.
+pub fn keeps(command: &Command) -> bool {
+    KEEPING.contains(&command.name)
+}
+
+/// The name of the first of these commands, and how many words it has.
+fn head(commands: &[u8]) -> Option<(usize, &[u8])> {
+    let number = |text: &[u8]| str::from_utf8(text).ok()?.parse::<usize>().ok();
+    let end = memchr::memchr(b'\r', commands)?;
+    let words = number(commands.get(1..end)?)?;
+    let rest = commands.get(end + 2..)?;
+    let end = memchr::memchr(b'\r', rest)?;
+    let length = number(rest.get(1..end)?)?;
+    Some((words, rest.get(end + 2..)?.get(..length)?))
+}
+
+/// Whether one command may give a key a deadline that had none: quick, since most do not.
+#[inline]
+pub fn may_set(command: &[u8]) -> bool {
+    let is = |name: &[u8], other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+    match head(command) {
+        Some((words, name)) if is(name, "set") => words > 3,
+        Some((_, name)) => ["pexpireat", "getex", "restore"].iter().any(|it| is(name, it)),
+        None => true,
+    }
+}
+
+/// Appends the command that says a deadline again behind one that [`keeps`] it, for a key that this
+/// one has found no more, and has made anew. Its answer is 1 there, and 0 where the key was found.
+pub fn write_again(out: &mut Vec<u8>, key: &[u8], unix_ms: i64) {
+    let mut digits = itoa::Buffer::new();
+    super::encode::command(out, &[b"PEXPIREAT", key, digits.format(unix_ms).as_bytes(), b"NX"]);
+}
+
+/// Tells what these commands make of deadlines.
+pub fn for_each(commands: &[u8], mut act: impl FnMut(Written<'_>)) {
+    databases::for_each(commands, |known| {
+        let Some((database, command, arguments)) = known else { return };
+        match command.name {
+            "flushall" => act(Written::Everything),
+            "flushdb" => act(Written::Database(database)),
+            _ if keeps(command) => {}
+            _ => changes(database, command, arguments, &mut act),
+        }
+    });
+}
+
+fn changes(
+    database: u8,
+    command: &Command,
+    arguments: Arguments<'_>,
+    act: &mut impl FnMut(Written<'_>),
+) {
+    let time = |at: usize| arguments.get(at).and_then(integer).unwrap_or(0);
+    let argument = |at: usize| arguments.get(at).unwrap_or_default();
+    let mut of_first = |change: Change<'_>| act(Written::Key(database, argument(1), change));
+    match command.name {
+        "set" if arguments.len() >= 3 => of_first(set(arguments)),
+        "pexpireat" if arguments.len() == 3 => of_first(Change::Moved(time(2))),
+        "pexpireat" => of_first(Change::Perhaps(time(2))),
+        "getex" => {
+            let at = (1..arguments.len()).find(|&at| arguments.is(at, "pxat"));
+            // Without one it is PERSIST.
+            of_first(at.map_or(Change::Cleared, |at| Change::Moved(time(at + 1))));
+        }
+        "restore" => {
+            of_first(Change::Changed);
+            if time(2) > 0 {
+                of_first(Change::Perhaps(time(2)));
+            }
+        }
+        "rename" | "renamenx" => of_first(Change::Carried(database, argument(2))),
+        "copy" | "move" => {
+            let target = databases::target_argument(command, arguments);
+            let target = target.and_then(|at| databases::number(argument(at)));
+            let to = argument(if command.name == "copy" { 2 } else { 1 });
+            of_first(Change::Carried(target.unwrap_or(database), to));
+        }
+        name => {
+            // The others may fail, or find the key: what they leave has what it had.
+            let is_sure = matches!(name, "del" | "unlink" | "mset" | "persist");
+            let change = if is_sure { Change::Cleared } else { Change::Changed };
+            let keys = commands::keys(command, arguments).into_iter().flatten();
+            keys.for_each(|at| act(Written::Key(database, arguments.at(at), change)));
+        }
+    }
+}
+
+fn set(arguments: Arguments<'_>) -> Change<'static> {
+    let (mut at, mut is_sure, mut keeps) = (3, true, false);
+    let mut deadline = None;
+    while at < arguments.len() {
+        if arguments.is(at, "pxat") {
+            deadline = arguments.get(at + 1).and_then(integer);
+            at += 1;
+        } else if arguments.is(at, "keepttl") {
+            keeps = true;
+        } else {
+            is_sure = false; // NX, XX; GET fails on what is no string
+        }
+        at += 1;
+    }
+    match (deadline, is_sure) {
+        (Some(at), true) if at > 0 => Change::Set(at),
+        (Some(at), _) => Change::Perhaps(at),
+        (None, true) if !keeps => Change::Cleared,
+        (None, _) => Change::Changed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::encode;
+
+    fn of(line: &str) -> Vec<String> {
+        let mut commands = Vec::new();
+        let mut may_set = false;
+        for line in line.split("; ") {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let before = commands.len();
+            encode::command(&mut commands, &words);
+            may_set |= super::may_set(&commands[before..]);
+        }
+        let mut all = Vec::new();
+        let shown = |database: u8, key: &[u8]| {
+            let key = String::from_utf8_lossy(key);
+            if database == 0 { key.into_owned() } else { format!("{key}@{database}") }
+        };
+        for_each(&commands, |written| match written {
+            Written::Key(database, key, Change::Carried(other, to)) => {
+                all.push(format!("{} to {}", shown(database, key), shown(other, to)));
+            }
+            Written::Key(database, key, change) => {
+                all.push(format!("{} {change:?}", shown(database, key)));
+            }
+            Written::Database(database) => all.push(format!("all of {database}")),
+            Written::Everything => all.push("all".to_owned()),
+        });
+        let sets = |it: &String| ["Set", "Moved", "Perhaps"].iter().any(|word| it.contains(word));
+        assert!(may_set || !all.iter().any(sets), "{line}: it is overlooked");
+        all
+    }
+
+    #[test]
+    fn what_becomes_of_deadlines() {
+        for (line, expected) in [
+            ("SET k v", "k Cleared"),
+            ("set k v pxat 9", "k Set(9)"),
+            ("SET k v NX PXAT 9", "k Perhaps(9)"),
+            ("SET k v PXAT 9 GET", "k Perhaps(9)"),
+            ("SET k v KEEPTTL", "k Changed"),
+            ("SET k v NX", "k Changed"),
+            ("SET k PXAT", "k Cleared"),
+            ("PEXPIREAT k 9", "k Moved(9)"),
+            ("PEXPIREAT k 9 GT", "k Perhaps(9)"),
+            ("GETEX k PXAT 9", "k Moved(9)"),
+            ("GETEX k PERSIST", "k Cleared"),
+            ("RESTORE k 0 dump REPLACE ABSTTL", "k Changed"),
+            ("RESTORE k 9 dump ABSTTL", "k Changed, k Perhaps(9)"),
+            ("DEL k l", "k Cleared, l Cleared"),
+            ("MSET k 1 l 2", "k Cleared, l Cleared"),
+            ("PERSIST k", "k Cleared"),
+            ("GETDEL k", "k Changed"),
+            ("RENAME k l", "k to l"),
+            ("COPY k l REPLACE", "k to l"),
+            ("SINTERSTORE d a b", "d Changed, a Changed, b Changed"),
+            ("LPOP k", "k Changed"),
+            ("INCR k", ""),
+            ("HSET k f v", ""),
+            ("SETNX k v", ""),
+            ("MOVE k 3", "k to k@3"),
+            ("COPY k l DB 3 REPLACE", "k to l@3"),
+            ("SELECT 3; SET k v PXAT 9; SELECT 0; DEL k", "k@3 Set(9), k Cleared"),
+            (
+                "SELECT 3; MOVE k 0; RENAME a b; COPY a b; SELECT 0",
+                "k@3 to k, a@3 to b@3, a@3 to b@3",
+            ),
+            ("SELECT 3; LPOP k; INCR k; SELECT 0", "k@3 Changed"),
+            ("SELECT 3; FLUSHDB; SELECT 0", "all of 3"),
+            ("FLUSHDB", "all of 0"),
+            ("FLUSHALL", "all"),
+            ("NOSUCH k", ""),
+        ] {
+            assert_eq!(of(line).join(", "), expected, "{line}");
+        }
+    }
+}
