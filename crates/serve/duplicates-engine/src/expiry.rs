@@ -160,7 +160,7 @@ impl Inner {
             }
             _ => return false,
         };
-        if sight == Sight::Read && self.pause.is_kept(self.now) {
+        if self.pause.is_kept(self.now) {
             return false; // whoever paused relies on it that nothing is written
         }
         let mut is_held = false;
@@ -484,6 +484,8 @@ fn sight_of(command: &Command, class: Class) -> Option<Sight> {
         Class::Write(_) | Class::Rewritten(..) | Class::Effects | Class::Waits(_) => {
             Some(Sight::Write)
         }
+        // What is removed later, by its own first write, would be a change.
+        Class::Local(Local::Watch) => Some(Sight::Write),
         _ => None,
     }
 }

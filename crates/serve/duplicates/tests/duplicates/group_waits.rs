@@ -165,12 +165,15 @@ fn others_that_wait_go_on_when_their_key_has_another_type_as_at_one_redis() {
         let mut client = Client::connect(address);
         let lines =
             ["BLPOP k 0", "BLMOVE k to LEFT LEFT 0", "BZPOPMIN k 0", "XREAD BLOCK 0 STREAMS k 0"];
+        // One after the other: who waits longer is served first.
+        let mut blocked = 0;
         let mut waiting = lines.map(|line| {
             let mut waiting = Client::connect(address);
             waiting.tell(&line.split(' ').collect::<Vec<_>>());
+            blocked += 1;
+            wait_blocked(&mut client, blocked);
             waiting
         });
-        wait_blocked(&mut client, 4);
         for line in ["SET k v", "DEL k", "SADD k e", "FLUSHALL"] {
             client.ask(&line.split(' ').collect::<Vec<_>>());
         }
