@@ -7,14 +7,18 @@
 //! order as every write has. Otherwise no duplicate has removed it yet.
 //!
 //! **Signal**: the time of the front, plus by how much the fastest clock of a duplicate may be
-//! ahead of it ([`Clocks`]). **Why not the front's time alone?** A duplicate that is ahead has lost
-//! the value already, and nothing brings it back. **Why not wait until all have removed it?** A
-//! counter with a short deadline would stand still for the difference of the clocks each time.
+//! ahead of it ([`Clocks`]); so the front's own clock makes no difference, as long as its time goes
+//! on evenly: the caller's must be one that nobody sets. **Why not the front's time alone?** A
+//! duplicate that is ahead has lost the value already, and nothing brings it back. **Why not wait
+//! until all have removed it?** A counter with a short deadline would stand still for the
+//! difference of the clocks each time.
 //!
 //! **What is known** is more than what is so: `EXPIRE` may have found no key, `SET NX` one that was
 //! there. What is not sure is asked of one duplicate behind all writes, once it matters: shortly
 //! before the deadline (`NEAR_MS`). So a key without a deadline costs nothing, and one with a
-//! deadline that is far away the time of noting it.
+//! deadline that is far away the time of noting it. Who says that there is no such key is not
+//! believed alone: the key may have expired there only, or that duplicate has lost it. So the
+//! others are asked too, and the key is removed only where one of them has it, past its deadline.
 //!
 //! **Late duplicates**: a write whose key is still alive may reach a duplicate that stood still
 //! after the deadline, which then makes a new key of it. So who writes near a deadline says that
@@ -27,33 +31,44 @@
 //!
 //! **Cold start**: a front knows no deadlines. Until all keys were listed once, it asks before the
 //! first write of each key. **Limit**: beyond `KEYS_MAX` the deadlines that are farthest away are
-//! forgotten, and all keys are listed again before the first of these.
+//! forgotten, and all keys are listed again before the first of these; where that is not done in
+//! time, it asks again before the first write of each key.
 //!
 //! **Source**: a replica of Redis never expires a key; it waits for its primary's `DEL`
 //! (redis.io, `EXPIRE`, "How expires are handled in the replication link"). Here the duplicates
 //! are no replicas, so the `DEL` has to come before the first of them expires the key.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::ServerSet;
+use super::clocks::{Clocks, MARGIN_MS, UNREAD_MS};
 
 /// Within so many ms before a deadline it is asked for where it is not sure, and said again behind
 /// writes: as long as a duplicate may stand still and stay live.
 pub(crate) const NEAR_MS: i64 = 1_000;
 /// What is so far away is not near a second later, by any clock that agrees within another second.
 const FAR_MS: i64 = NEAR_MS + 2_000;
-/// What a write may take to a duplicate beside the difference of the clocks.
-pub(crate) const MARGIN_MS: i64 = 5;
-/// A clock that was not read yet is taken to be so far from ours.
-const UNREAD_MS: i64 = 100;
-/// A reading that is older says nothing against a new one.
-const READING_MS: i64 = 10_000;
 /// Keys whose deadlines are known: some 100 MB.
 pub(crate) const KEYS_MAX: usize = 1 << 20;
 /// So long before the first forgotten deadline all keys are listed again.
 const RELIST_MS: i64 = 60_000;
+/// Keys of which it is remembered that they have no deadline, while not all were listed.
+const CLEAR_MAX: usize = 1 << 16;
+/// Entries that are forgotten at once because their deadlines are past.
+const FORGOTTEN_TOGETHER: usize = 256;
 /// No deadline.
 const NEVER: i64 = i64::MAX;
+
+/// What follows from an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answered {
+    /// Nothing: the key is alive, or the answer is old.
+    Settled,
+    /// The key has expired: remove it.
+    Expired,
+    /// It is not there: ask the others as well ([`Deadlines::gone`]).
+    GoneThere,
+}
 
 /// What is to be done with a key before a command is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,9 +117,15 @@ pub const fn deadline_key(database: u8, hash: u64) -> u64 {
 pub struct Deadlines {
     by_key: BTreeMap<u64, Entry>,
     by_time: BTreeSet<(i64, u64)>,
-    /// Every key with a deadline before `forgotten_from` is here.
+    /// Keys without a deadline, of which nobody has to ask; the oldest first.
+    clear: BTreeSet<u64>,
+    clear_order: VecDeque<u64>,
+    /// All were listed: every key with a deadline before `forgotten_from` is here.
     is_complete: bool,
     forgotten_from: i64,
+    /// The same of the listing that is under way.
+    is_listing: bool,
+    forgotten_since: i64,
     keys_max: usize,
     questions: u64,
     /// How far clocks of duplicates may be ahead of ours and behind it, in ms.
@@ -124,8 +145,12 @@ impl Deadlines {
         Self {
             by_key: BTreeMap::new(),
             by_time: BTreeSet::new(),
+            clear: BTreeSet::new(),
+            clear_order: VecDeque::new(),
             is_complete: false,
             forgotten_from: NEVER,
+            is_listing: true,
+            forgotten_since: NEVER,
             keys_max,
             questions: 0,
             lead: UNREAD_MS + MARGIN_MS,
@@ -143,9 +168,23 @@ impl Deadlines {
         self.by_key.is_empty()
     }
 
-    /// Whether every key that may have a deadline is known.
+    /// Whether all keys were listed once.
     pub const fn is_complete(&self) -> bool {
         self.is_complete
+    }
+
+    /// Whether every key is known whose deadline is near, by this time.
+    const fn knows(&self, now_unix_ms: i64) -> bool {
+        self.is_complete && self.forgotten_from > self.near(now_unix_ms)
+    }
+
+    /// Until when a key has expired for somebody.
+    const fn due(&self, now_unix_ms: i64) -> i64 {
+        now_unix_ms.saturating_add(self.lead)
+    }
+
+    const fn near(&self, now_unix_ms: i64) -> i64 {
+        self.due(now_unix_ms).saturating_add(NEAR_MS)
     }
 
     /// By how many ms a key may expire before its deadline by the front's clock.
@@ -163,22 +202,24 @@ impl Deadlines {
     pub fn is_quiet(&mut self, now_unix_ms: i64) -> bool {
         self.forget_past(now_unix_ms);
         let first = self.by_time.first();
-        self.is_complete
-            && first.is_none_or(|(at, _)| *at > now_unix_ms.saturating_add(NEAR_MS.max(self.lead)))
+        self.knows(now_unix_ms) && first.is_none_or(|(at, _)| *at > self.near(now_unix_ms))
     }
 
     /// The same by a time that may be up to a second old, for less than a reading of the clock.
     #[inline]
     pub fn is_far(&self, about_unix_ms: i64) -> bool {
         let first = self.by_time.first();
-        self.is_complete && first.is_none_or(|(at, _)| *at > about_unix_ms.saturating_add(FAR_MS))
+        let far = self.due(about_unix_ms).saturating_add(FAR_MS);
+        self.is_complete && self.forgotten_from > far && first.is_none_or(|(at, _)| *at > far)
     }
 
     /// Those that have passed by every clock: the keys are gone everywhere.
     fn forget_past(&mut self, now_unix_ms: i64) {
-        while let Some(&(at, key)) = self.by_time.first()
-            && at.saturating_add(self.lag) < now_unix_ms
-        {
+        for _ in 0..FORGOTTEN_TOGETHER {
+            let Some(&(at, key)) = self.by_time.first() else { return };
+            if at.saturating_add(self.lag) >= now_unix_ms {
+                return;
+            }
             let last = self.by_key.get(&key).map_or(at, |entry| entry.last);
             match last.saturating_add(self.lag) < now_unix_ms {
                 true => self.remove(key),
@@ -190,15 +231,14 @@ impl Deadlines {
     /// What a command does that writes this key.
     pub fn before_write(&self, key: u64, now_unix_ms: i64) -> Judgement {
         let Some(entry) = self.by_key.get(&key) else {
-            return if self.is_complete { Judgement::Leave } else { Judgement::Ask };
+            let is_known = self.knows(now_unix_ms) || self.clear.contains(&key);
+            return if is_known { Judgement::Leave } else { Judgement::Ask };
         };
         let is_sure = entry.known == Known::Sure;
-        let is_due = entry.at <= now_unix_ms.saturating_add(self.lead);
-        let is_near = entry.at <= now_unix_ms.saturating_add(NEAR_MS);
-        match (is_sure, is_due) {
+        match (is_sure, entry.at <= self.due(now_unix_ms)) {
             (true, true) => Judgement::Remove,
             (true, false) => Judgement::Leave,
-            (false, _) if is_due || is_near => Judgement::Ask,
+            (false, _) if entry.at <= self.near(now_unix_ms) => Judgement::Ask,
             (false, _) => match entry.known {
                 Known::Asked(_) if entry.at == NEVER => Judgement::Ask,
                 _ => Judgement::Leave,
@@ -209,9 +249,7 @@ impl Deadlines {
     /// The same of one that reads it: only what is over counts.
     pub fn before_read(&self, key: u64, now_unix_ms: i64) -> Judgement {
         match self.by_key.get(&key) {
-            Some(entry) if entry.at <= now_unix_ms.saturating_add(self.lead) => {
-                self.before_write(key, now_unix_ms)
-            }
+            Some(entry) if entry.at <= self.due(now_unix_ms) => self.before_write(key, now_unix_ms),
             _ => Judgement::Leave,
         }
     }
@@ -228,23 +266,36 @@ impl Deadlines {
         self.questions
     }
 
-    /// A duplicate has answered this question: -2 for no key, -1 for no deadline. Whether the key
-    /// is to be removed.
-    pub fn answered(&mut self, key: u64, number: u64, said: i64, now_unix_ms: i64) -> bool {
-        let entry = self.by_key.get(&key).copied();
-        let Some(entry) = entry.filter(|entry| entry.known == Known::Asked(number)) else {
-            return false;
-        };
-        let due = now_unix_ms.saturating_add(self.lead);
-        if said >= 0 {
-            self.put(key, Entry { at: said, last: said, known: Known::Sure });
-            return said <= due;
+    /// A duplicate has answered this question: -2 for no key, -1 for no deadline.
+    pub fn answered(&mut self, key: u64, number: u64, said: i64, now_unix_ms: i64) -> Answered {
+        if !self.is_asked(key, number) {
+            return Answered::Settled;
         }
-        let is_gone_here = said == -2;
-        // It may be alive at another, if it had a deadline that is over at who said it.
-        let is_expired = is_gone_here && (entry.at <= due || entry.at == NEVER);
-        self.cleared(key);
-        is_expired
+        match said {
+            0.. => {
+                self.put(key, Entry { at: said, last: said, known: Known::Sure });
+                match said <= self.due(now_unix_ms) {
+                    true => Answered::Expired,
+                    false => Answered::Settled,
+                }
+            }
+            -2 => Answered::GoneThere,
+            _ => {
+                self.cleared(key);
+                Answered::Settled
+            }
+        }
+    }
+
+    /// Everybody said to this question that there is no such key.
+    pub fn gone(&mut self, key: u64, number: u64) {
+        if self.is_asked(key, number) {
+            self.cleared(key);
+        }
+    }
+
+    fn is_asked(&self, key: u64, number: u64) -> bool {
+        self.by_key.get(&key).is_some_and(|entry| entry.known == Known::Asked(number))
     }
 
     /// Nobody answers this question.
@@ -260,19 +311,25 @@ impl Deadlines {
 
     /// A write has set the key, with this deadline.
     pub fn set(&mut self, key: u64, at: i64) {
+        let at = at.min(NEVER - 1);
         self.put(key, Entry { at, last: at, known: Known::Sure });
     }
 
     /// A write has given the key this deadline, if it was there.
-    pub fn moved(&mut self, key: u64, at: i64) {
-        let is_there = |entry: &Entry| entry.known == Known::Sure && entry.at != NEVER;
+    pub fn moved(&mut self, key: u64, at: i64, now_unix_ms: i64) {
+        let near = self.near(now_unix_ms);
+        // One whose old deadline is near may be gone before the write comes.
+        let is_there =
+            |entry: &Entry| entry.known == Known::Sure && entry.at != NEVER && entry.at > near;
         let is_sure = self.by_key.get(&key).is_some_and(is_there);
         let known = if is_sure && at > 0 { Known::Sure } else { Known::Perhaps };
+        let at = at.min(NEVER - 1);
         self.put(key, Entry { at, last: at, known });
     }
 
     /// The key may have this deadline now, or what it had.
     pub fn perhaps(&mut self, key: u64, at: i64) {
+        let at = at.min(NEVER - 1);
         let entry = self.by_key.get(&key).copied();
         let entry = entry.filter(|entry| entry.at != NEVER);
         if entry.is_some_and(|entry| entry.known == Known::Sure && entry.at == at) {
@@ -282,23 +339,53 @@ impl Deadlines {
         self.put(key, Entry { at: first, last, known: Known::Perhaps });
     }
 
+    /// A write has set the key if it was not there, with this deadline or without one.
+    pub fn if_absent(&mut self, key: u64, at: Option<i64>, now_unix_ms: i64) {
+        let near = self.near(now_unix_ms);
+        let is_there = |entry: &Entry| entry.known == Known::Sure && entry.at > near;
+        if self.by_key.get(&key).is_some_and(is_there) {
+            return;
+        }
+        match at {
+            Some(at) => self.perhaps(key, at),
+            None => self.changed(key),
+        }
+    }
+
     /// The key has no deadline, or is not there.
     pub fn cleared(&mut self, key: u64) {
-        match self.is_complete || self.by_key.len() >= self.keys_max {
-            true => self.remove(key),
-            // Nobody has to ask for it.
-            false => self.put(key, Entry { at: NEVER, last: NEVER, known: Known::Sure }),
+        self.remove(key);
+        if self.is_complete && self.forgotten_from == NEVER {
+            return;
+        }
+        if self.clear.insert(key) {
+            self.clear_order.push_back(key);
+        }
+        if self.clear_order.len() > CLEAR_MAX
+            && let Some(oldest) = self.clear_order.pop_front()
+        {
+            self.clear.remove(&oldest);
+        }
+    }
+
+    /// A write has left the key with its deadline, or has made a new one without.
+    pub fn kept(&mut self, key: u64, now_unix_ms: i64) {
+        let due = self.due(now_unix_ms);
+        match self.by_key.get_mut(&key) {
+            Some(Entry { at: NEVER, .. }) => self.remove(key), // what was asked is old
+            Some(entry) if entry.known != Known::Sure || entry.at <= due => {
+                entry.known = Known::Perhaps;
+            }
+            _ => {}
         }
     }
 
     /// A write may have removed the key, or made another one of it.
     pub fn changed(&mut self, key: u64) {
-        if let Some(entry) = self.by_key.get_mut(&key) {
-            match entry.at {
-                NEVER if matches!(entry.known, Known::Asked(_)) => self.remove(key),
-                NEVER => {} // none before, none now
-                _ => entry.known = Known::Perhaps,
-            }
+        match self.by_key.get_mut(&key) {
+            Some(Entry { at: NEVER, .. }) => self.remove(key), // what was asked is old
+            Some(entry) => entry.known = Known::Perhaps,
+            None => {}
         }
     }
 
@@ -311,6 +398,12 @@ impl Deadlines {
             self.perhaps(to, at);
             self.perhaps(to, last);
         }
+    }
+
+    /// Nothing is known any more, as at the beginning.
+    pub fn forget(&mut self) {
+        let (lead, lag, questions) = (self.lead, self.lag, self.questions);
+        *self = Self { lead, lag, questions, ..Self::new(self.keys_max) };
     }
 
     /// All keys are gone.
@@ -326,32 +419,36 @@ impl Deadlines {
         gone.into_iter().for_each(|key| self.remove(key));
     }
 
-    /// The deadline to say again behind a write that leaves it as it is.
-    pub fn restated(&self, key: u64, now_unix_ms: i64) -> Option<i64> {
-        let entry = self.by_key.get(&key).filter(|entry| entry.known == Known::Sure)?;
-        (entry.at <= now_unix_ms.saturating_add(NEAR_MS)).then_some(entry.at)
+    /// The deadline to say again behind a write that leaves it as it is: shortly before it, or
+    /// always where somebody `is_away` and will do the write whenever it returns.
+    pub fn restated(&self, key: u64, now_unix_ms: i64, is_away: bool) -> Option<i64> {
+        let is_sure = |entry: &&Entry| entry.known == Known::Sure && entry.at != NEVER;
+        let entry = self.by_key.get(&key).filter(is_sure)?;
+        (is_away || entry.at <= self.near(now_unix_ms)).then_some(entry.at)
     }
 
     /// A duplicate lists a key with this deadline. What a write since says is newer.
     pub fn listed(&mut self, key: u64, at: i64) {
-        if at >= 0 && !self.by_key.contains_key(&key) {
+        if at >= 0 && !self.by_key.contains_key(&key) && !self.clear.contains(&key) {
             self.perhaps(key, at);
         }
     }
 
     /// All keys were listed.
     pub fn complete(&mut self) {
-        self.is_complete = true;
-        self.by_key.retain(|_, entry| entry.at != NEVER || matches!(entry.known, Known::Asked(_)));
+        (self.is_complete, self.is_listing) = (true, false);
+        self.forgotten_from = self.forgotten_since;
+        (self.clear, self.clear_order) = Default::default();
     }
 
-    /// Whether all keys are to be listed: at the beginning, and before what was forgotten is due.
-    /// Then they are so again until [`Self::complete`].
+    /// Whether all keys are to be listed, until [`Self::complete`]: at the beginning, and before
+    /// what was forgotten is due, once there is room for it.
     pub fn wants_list(&mut self, now_unix_ms: i64) -> bool {
-        if self.forgotten_from <= now_unix_ms.saturating_add(RELIST_MS) {
-            (self.is_complete, self.forgotten_from) = (false, NEVER);
+        let is_due = self.forgotten_from <= now_unix_ms.saturating_add(RELIST_MS);
+        if is_due && !self.is_listing && self.by_time.len() <= self.keys_max / 2 {
+            (self.is_listing, self.forgotten_since) = (true, NEVER);
         }
-        !self.is_complete
+        self.is_listing
     }
 
     fn remove(&mut self, key: u64) {
@@ -361,6 +458,7 @@ impl Deadlines {
     }
 
     fn put(&mut self, key: u64, entry: Entry) {
+        self.clear.remove(&key);
         if let Some(before) = self.by_key.insert(key, entry)
             && before.at != entry.at
         {
@@ -374,61 +472,8 @@ impl Deadlines {
         {
             self.by_key.remove(&key);
             self.forgotten_from = self.forgotten_from.min(at);
+            self.forgotten_since = self.forgotten_since.min(at);
         }
-    }
-}
-
-/// What was read of a clock, in µs ahead of ours.
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    at_least: i64,
-    at_most: i64,
-    read_unix_ms: i64,
-}
-
-/// How far the clocks of duplicates are from ours.
-///
-/// Who asks for a time knows that it was read between question and answer. The narrowest of the
-/// last readings counts, unless a newer one contradicts it: then the clock was set.
-#[derive(Clone, Debug, Default)]
-pub struct Clocks(BTreeMap<usize, Reading>);
-
-impl Clocks {
-    /// A duplicate said its time, which it was asked for at `sent` and which came at `came`, all in
-    /// µs since 1970.
-    pub fn told(&mut self, server: usize, (sent, came): (i64, i64), told: i64) {
-        let (at_least, at_most) = (told.saturating_sub(came), told.saturating_sub(sent));
-        let new = Reading { at_least, at_most, read_unix_ms: came / 1_000 };
-        let old = self.0.get(&server).filter(|old| {
-            let is_fresh = new.read_unix_ms.abs_diff(old.read_unix_ms) <= READING_MS as u64;
-            let is_possible = old.at_least <= at_most && at_least <= old.at_most;
-            let is_narrower = old.at_most - old.at_least <= at_most.saturating_sub(at_least);
-            is_fresh && is_possible && is_narrower
-        });
-        if old.is_none() {
-            self.0.insert(server, new);
-        }
-    }
-
-    /// By how many ms any of these may be ahead of ours, and behind it, with the margin.
-    fn bounds(&self, live: ServerSet) -> (i64, i64) {
-        let ms = |us: i64| us.saturating_add(999).div_euclid(1_000).max(0);
-        let (mut lead, mut lag) = (0, 0);
-        for server in live.iter() {
-            let reading = self.0.get(&server);
-            let (ahead, behind) = reading.map_or((UNREAD_MS, UNREAD_MS), |reading| {
-                (ms(reading.at_most), ms(reading.at_least.saturating_neg()))
-            });
-            (lead, lag) = (lead.max(ahead), lag.max(behind));
-        }
-        (lead.saturating_add(MARGIN_MS), lag.saturating_add(MARGIN_MS))
-    }
-
-    /// By how many ms the fastest of these is ahead of ours at least: so much too early a time to
-    /// live ends there that is counted from our time.
-    pub fn ahead_ms(&self, live: ServerSet) -> i64 {
-        let readings = live.iter().filter_map(|server| self.0.get(&server));
-        readings.map(|reading| reading.at_least.div_euclid(1_000)).max().unwrap_or(0).max(0)
     }
 }
 
@@ -440,22 +485,6 @@ mod tests {
         let mut deadlines = Deadlines::default();
         deadlines.complete();
         deadlines
-    }
-
-    #[test]
-    fn the_clock_is_within_question_and_answer_and_the_narrowest_reading_counts() {
-        let one = ServerSet::only(1);
-        let mut clocks = Clocks::default();
-        assert_eq!(clocks.bounds(one), (UNREAD_MS + MARGIN_MS, UNREAD_MS + MARGIN_MS));
-        clocks.told(1, (1_000_000, 1_010_000), 1_055_000); // 45 to 55 ms ahead
-        assert_eq!(clocks.bounds(one), (55 + MARGIN_MS, MARGIN_MS));
-        assert_eq!(clocks.ahead_ms(one), 45);
-        clocks.told(1, (2_000_000, 2_001_000), 2_051_000); // 50 to 51
-        clocks.told(1, (3_000_000, 3_900_000), 3_055_000);
-        assert_eq!((clocks.bounds(one).0, clocks.ahead_ms(one)), (51 + MARGIN_MS, 50));
-        clocks.told(1, (4_000_000, 4_100_000), 4_000_000); // it was set
-        assert_eq!(clocks.bounds(one), (MARGIN_MS, 100 + MARGIN_MS));
-        assert_eq!(clocks.bounds(ServerSet::EMPTY), (MARGIN_MS, MARGIN_MS));
     }
 
     #[test]
@@ -471,6 +500,11 @@ mod tests {
         assert_eq!(deadlines.before_write(1, 9_500), Judgement::Leave);
         assert_eq!(deadlines.before_write(2, 9_500), Judgement::Ask);
         assert_eq!(deadlines.before_read(2, 9_500), Judgement::Leave, "it is alive or not there");
+        let far = deadlines.by_key[&1];
+        deadlines.if_absent(1, Some(20_000), 8_000);
+        assert_eq!((deadlines.by_key[&1].at, far.at), (10_000, 10_000), "it is there");
+        deadlines.kept(1, 9_500);
+        assert_eq!(deadlines.before_write(1, 9_500), Judgement::Leave);
         let due = 10_000 - deadlines.lead_ms();
         assert_eq!(deadlines.before_write(1, due), Judgement::Remove);
         assert_eq!(deadlines.before_read(1, due), Judgement::Remove);
@@ -485,15 +519,72 @@ mod tests {
         let number = deadlines.ask(1);
         assert_eq!(deadlines.ask(1), number, "one question for all who wait");
         deadlines.changed(1);
-        assert!(!deadlines.answered(1, number, -2, 10_000));
+        assert_eq!(deadlines.answered(1, number, -2, 10_000), Answered::Settled);
         assert_eq!(deadlines.before_write(1, 9_990), Judgement::Ask);
         let number = deadlines.ask(1);
-        assert!(!deadlines.answered(1, number, 12_000, 9_990));
-        assert_eq!(deadlines.before_write(1, 9_990), Judgement::Leave);
-        assert_eq!(deadlines.restated(1, 11_500), Some(12_000));
+        deadlines.kept(1, 9_990);
+        assert_eq!(deadlines.answered(1, number, -2, 9_990), Answered::Settled, "made anew since");
         let number = deadlines.ask(1);
-        assert!(deadlines.answered(1, number, -2, 12_000), "gone there, alive elsewhere perhaps");
+        assert_eq!(deadlines.answered(1, number, 12_000, 9_990), Answered::Settled);
+        assert_eq!(deadlines.before_write(1, 9_990), Judgement::Leave);
+        assert_eq!(deadlines.restated(1, 10_000, false), None);
+        assert_eq!(deadlines.restated(1, 10_000, true), Some(12_000), "who is away is late");
+        assert_eq!(deadlines.restated(1, 11_500, false), Some(12_000));
+        deadlines.kept(1, 12_000);
+        assert_eq!(deadlines.before_write(1, 12_000), Judgement::Ask, "that made a new one");
+        let number = deadlines.ask(1);
+        assert_eq!(deadlines.answered(1, number, -2, 12_000), Answered::GoneThere);
+        assert_eq!(deadlines.answered(1, number, 12_000, 12_000), Answered::Expired, "elsewhere");
+        let number = deadlines.ask(1);
+        assert_eq!(deadlines.answered(1, number, -2, 12_000), Answered::GoneThere);
+        deadlines.gone(1, number);
         assert_eq!(deadlines.before_write(1, 12_000), Judgement::Leave);
+    }
+
+    #[test]
+    fn a_deadline_that_is_given_to_what_may_have_expired_is_not_sure() {
+        let mut deadlines = complete();
+        deadlines.set(1, 10_000);
+        deadlines.moved(1, 100_000, 9_990);
+        assert_eq!(deadlines.before_write(1, 100_000), Judgement::Ask);
+        deadlines.set(2, 10_000);
+        deadlines.moved(2, 100_000, 5_000);
+        assert_eq!(deadlines.before_write(2, 100_000), Judgement::Remove);
+    }
+
+    #[test]
+    fn deadlines_that_are_never_are_bounded_too() {
+        let mut deadlines = Deadlines::new(2);
+        deadlines.complete();
+        for key in 0..9 {
+            deadlines.moved(key, i64::MAX, 0);
+            deadlines.perhaps(key + 9, i64::MAX);
+        }
+        assert_eq!((deadlines.by_key.len(), deadlines.len()), (2, 2));
+    }
+
+    #[test]
+    fn who_has_asked_goes_on_also_when_more_are_known_than_are_remembered() {
+        let mut deadlines = Deadlines::new(2);
+        for key in 10..13 {
+            deadlines.set(key, 1_000_000);
+        }
+        for key in 100..100 + 2 * CLEAR_MAX as u64 {
+            let number = deadlines.ask(key);
+            assert_eq!(deadlines.answered(key, number, -1, 0), Answered::Settled);
+            assert_eq!(deadlines.before_write(key, 0), Judgement::Leave, "{key}");
+        }
+        assert!(deadlines.clear.len() <= CLEAR_MAX && deadlines.by_key.len() == 2);
+    }
+
+    #[test]
+    fn many_that_are_past_are_forgotten_little_by_little() {
+        let mut deadlines = complete();
+        for key in 0..1_000 {
+            deadlines.set(key, 10_000);
+        }
+        deadlines.is_quiet(20_000);
+        assert_eq!(deadlines.len(), 1_000 - FORGOTTEN_TOGETHER);
     }
 
     #[test]
@@ -504,7 +595,8 @@ mod tests {
         deadlines.complete();
         assert!(!deadlines.is_empty(), "its answer is still to come");
         deadlines.cleared(1); // SET k v
-        assert!(!deadlines.answered(1, number, 10_000, 10_000), "that was before");
+        let answered = deadlines.answered(1, number, 10_000, 10_000);
+        assert_eq!(answered, Answered::Settled, "that was before");
         assert!(deadlines.is_empty());
         assert_eq!(deadlines.before_write(1, 10_000), Judgement::Leave);
     }
@@ -516,7 +608,7 @@ mod tests {
         assert_eq!(deadlines.before_read(1, 0), Judgement::Leave);
         let number = deadlines.ask(1);
         assert_eq!(deadlines.before_write(1, 0), Judgement::Ask, "who comes meanwhile waits too");
-        assert!(!deadlines.answered(1, number, -1, 0));
+        assert_eq!(deadlines.answered(1, number, -1, 0), Answered::Settled);
         assert_eq!(deadlines.before_write(1, 0), Judgement::Leave);
         deadlines.listed(1, 5_000);
         deadlines.listed(2, 5_000);
@@ -541,15 +633,34 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_the_farthest_are_forgotten_and_listed_in_time() {
-        let mut deadlines = Deadlines::new(2);
+        let mut deadlines = Deadlines::new(4);
         deadlines.complete();
-        for (key, at) in [(1, 500_000), (2, 100_000), (3, 200_000)] {
+        let all = [(1, 500_000), (2, 100_000), (3, 200_000), (4, 300_000), (5, 400_000)];
+        for (key, at) in all {
             deadlines.set(key, at);
         }
-        assert_eq!(deadlines.len(), 2);
+        assert_eq!(deadlines.len(), 4);
         assert_eq!(deadlines.before_write(3, 199_999), Judgement::Remove);
         assert!(!deadlines.wants_list(500_000 - RELIST_MS - 1));
+        assert!(!deadlines.wants_list(500_000 - RELIST_MS), "no room");
+        deadlines.is_quiet(350_000);
         assert!(deadlines.wants_list(500_000 - RELIST_MS));
-        assert_eq!(deadlines.before_write(1, 440_000), Judgement::Ask);
+        assert_eq!(deadlines.before_write(1, 440_000), Judgement::Leave, "it is far");
+        assert_eq!(deadlines.before_write(1, 499_500), Judgement::Ask, "it is near");
+        deadlines.listed(1, 500_000);
+        deadlines.complete();
+        assert!(!deadlines.wants_list(499_500), "all are known");
+        assert_eq!(deadlines.before_write(9, 499_500), Judgement::Leave);
+    }
+
+    #[test]
+    fn what_is_forgotten_while_all_are_listed_is_forgotten_after_it_too() {
+        let mut deadlines = Deadlines::new(2);
+        for key in [1, 2, 3] {
+            deadlines.listed(key, 100_000 * key as i64);
+        }
+        deadlines.complete();
+        assert_eq!(deadlines.before_write(3, 250_000), Judgement::Leave);
+        assert_eq!(deadlines.before_write(3, 299_500), Judgement::Ask);
     }
 }

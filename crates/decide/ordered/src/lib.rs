@@ -25,12 +25,14 @@
 //! | `session.rs` | which servers a read may ask, on which connection |
 //! | `leased.rs` | the same of strong reads while a lease is held |
 //! | `copying.rs` | which writes a server gets while its keys are still being copied |
+//! | `clocks.rs` | how far the clocks of duplicates are from the front's |
 //! | `deadlines.rs` | when a key has expired, for all duplicates at one place |
 //! | `divergence.rs` | who differs from the others, and when keys are compared |
 //! | `moving.rs` | what another partition gets of a shard that moves there, and when it owns it |
 //! | `watches.rs` | whether a key was written since it was watched |
 //! | `waiters.rs` | whose turn it is when a key is filled that commands wait for |
 
+mod clocks;
 mod copies;
 mod copying;
 mod deadlines;
@@ -43,9 +45,10 @@ mod session;
 mod waiters;
 mod watches;
 
+pub use clocks::{APART_MAX_MS, Clocks};
 pub use copies::{Acknowledge, Copies};
 pub use copying::{Copying, Hash, Key, Treatment};
-pub use deadlines::{Clocks, Deadlines, Judgement, deadline_key};
+pub use deadlines::{Answered, Deadlines, Judgement, deadline_key};
 pub use divergence::{
     Agreement, KEYS_AT_ONCE, Pace, Statement, Verdict, agree, compare, refillable,
 };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_ordered::{Clocks, Deadlines, Judgement, ServerSet};
+use evenkeel_ordered::{Answered, Clocks, Deadlines, Judgement, ServerSet};
 use proptest::prelude::*;
 
 const DUPLICATES: usize = 3;
@@ -144,9 +144,7 @@ impl World {
             Judgement::Remove => true,
             Judgement::Ask => {
                 let number = self.deadlines.ask(key);
-                let at = (self.now_us + self.ahead_us[who]) / 1_000;
-                let said = self.duplicates[who].deadline(key, at);
-                self.deadlines.answered(key, number, said, self.now())
+                self.asked(key, number, who)
             }
         };
         if is_over {
@@ -154,6 +152,22 @@ impl World {
             self.send(Sent::Plain(C::Remove(key)), [0; DUPLICATES]);
             self.deadlines.cleared(key);
         }
+    }
+
+    /// One after the other is asked, from this one on; whether the key has expired.
+    fn asked(&mut self, key: u64, number: u64, who: usize) -> bool {
+        for n in 0..DUPLICATES {
+            let who = (who + n) % DUPLICATES;
+            let at = (self.now_us + self.ahead_us[who]) / 1_000;
+            let said = self.duplicates[who].deadline(key, at);
+            match self.deadlines.answered(key, number, said, self.now()) {
+                Answered::Settled => return false,
+                Answered::Expired => return true,
+                Answered::GoneThere => {}
+            }
+        }
+        self.deadlines.gone(key, number);
+        false
     }
 
     /// One command of a client; what each duplicate answers.
@@ -176,7 +190,7 @@ impl World {
             other => Sent::Plain(other),
         };
         let again = match command {
-            C::Increment(key) => Some(key).zip(self.deadlines.restated(key, self.now())),
+            C::Increment(key) => Some(key).zip(self.deadlines.restated(key, self.now(), false)),
             _ => None,
         };
         let answers = self.send(sent, ways);
@@ -185,11 +199,12 @@ impl World {
         }
         match sent {
             Sent::SetUntil(key, at) => self.deadlines.set(key, at),
-            Sent::ExpireAt(key, at) => self.deadlines.moved(key, at),
+            Sent::ExpireAt(key, at) => self.deadlines.moved(key, at, self.now()),
             Sent::Plain(C::Set(key) | C::Persist(key) | C::Remove(key)) => {
                 self.deadlines.cleared(key);
             }
-            Sent::Plain(C::SetIfNone(key)) => self.deadlines.changed(key),
+            Sent::Plain(C::SetIfNone(key)) => self.deadlines.if_absent(key, None, self.now()),
+            Sent::Plain(C::Increment(key)) => self.deadlines.kept(key, self.now()),
             Sent::Plain(C::Rename(from, to)) => self.deadlines.carried(from, to),
             Sent::Plain(_) | Sent::ExpireAtIfNever(..) => {}
         }
@@ -242,8 +257,11 @@ fn steps(command: impl Strategy<Value = Command>) -> impl Strategy<Value = Vec<S
     prop::collection::vec((command, 0..30_000_i64, 0..DUPLICATES, ways), 1..60)
 }
 
+/// Clocks up to 50 ms apart; all of them may be far from the front's.
 fn ahead() -> impl Strategy<Value = [i64; DUPLICATES]> {
-    [-25_000..25_000_i64, -25_000..25_000_i64, -25_000..25_000_i64]
+    let all = prop_oneof![Just(0), Just(3_600_000_000_i64), Just(-900_000_000_i64)];
+    let each = [-25_000..25_000_i64, -25_000..25_000_i64, -25_000..25_000_i64];
+    (all, each).prop_map(|(all, each)| each.map(|one| all + one))
 }
 
 proptest! {

@@ -21,7 +21,6 @@ use evenkeel_ordered::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::access::unix_ms;
 use super::types::{Kind, Owed, Question};
 use super::{Engine, Inner};
 use evenkeel_duplicates_config::Connector;
@@ -451,7 +450,8 @@ impl Inner {
             return self.judge_emptied(&round);
         }
         let (mut odd, mut first) = (ServerSet::EMPTY, None);
-        let (voters, now_unix_ms) = (self.members.voters(round.partition), unix_ms() as i64);
+        let (voters, now_unix_ms) =
+            (self.members.voters(round.partition), self.due_unix_ms() as i64);
         for it in round.keys.iter_mut().filter(|it| !it.is_done) {
             let said = it.said.iter().filter(|said| voters.contains(said.server) && !said.is_void);
             let said: Vec<Statement> = said.map(|it| it.statement(round.is_of_values)).collect();

@@ -82,6 +82,8 @@ enum Held {
     UntilReleased,
     /// The read whose answer goes to this slot must be answered before.
     Behind(u64),
+    /// So many questions of this look at its keys are to be answered before.
+    Looking { look: u64, open: usize },
 }
 
 /// Between MULTI and EXEC.
@@ -324,6 +326,24 @@ impl Inner {
     pub(super) fn hold_behind(&mut self, id: ClientId, slot: u64) {
         if let Some(client) = self.client(id) {
             client.held = Some(Held::Behind(slot));
+        }
+    }
+
+    /// Takes no more commands of this client until so many questions of a look at its keys are
+    /// answered.
+    pub(super) fn hold_for(&mut self, id: ClientId, look: u64, open: usize) {
+        if let Some(client) = self.client(id) {
+            client.held = Some(Held::Looking { look, open });
+        }
+    }
+
+    /// A question of this look is answered.
+    pub(super) fn release_of(&mut self, id: ClientId, look: u64) {
+        let Some(client) = self.client(id) else { return };
+        match &mut client.held {
+            Some(Held::Looking { look: this, open }) if *this == look && *open > 1 => *open -= 1,
+            Some(Held::Looking { look: this, .. }) if *this == look => self.release(id),
+            _ => {}
         }
     }
 

@@ -37,7 +37,6 @@ use xxhash_rust::xxh3::xxh3_128;
 use followed::Stream;
 
 use super::Inner;
-use super::access::unix_ms;
 use super::answers::{single_of_exec, without_last};
 use super::clients::Transaction;
 use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Pop, Write};
@@ -419,7 +418,7 @@ impl Inner {
             return; // it was dropped meanwhile
         };
         // What has just been removed may be watched.
-        if effect.watching.as_ref().is_some_and(|it| self.is_broken(it, unix_ms())) {
+        if effect.watching.as_ref().is_some_and(|it| self.is_broken(it, self.due_unix_ms())) {
             return self.abort_effect(partition);
         }
         let stream = self.effects.streams.get_mut(&server);

@@ -14,19 +14,22 @@
 //! Keys are known by their places ([`databases::place`]): one is looked at, asked for and removed
 //! in its database.
 
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_core::Instant;
 use evenkeel_ordered::{
-    Clocks, ConnectionKind, Consistency, Deadlines, Judgement, ServerSet, deadline_key,
+    APART_MAX_MS, Answered, Clocks, ConnectionKind, Consistency, Deadlines, Judgement, ServerSet,
+    deadline_key,
 };
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
-use super::access::unix_ms;
 use super::types::{Asked, Asking, ClientId, Form, Inquiry, Owed, ParsedCommand, Write};
 use super::{Engine, Inner};
-use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, Time};
+use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, Time, Whole};
 use evenkeel_stores::resp::deadlines::{self, Change, Written};
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::{Shape, elements, integer, payload};
@@ -39,6 +42,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// Keys that are listed at once.
 const LISTED_TOGETHER: &[u8] = b"100";
+/// Keys that are asked for at once for one command; the others follow.
+const ASKED_TOGETHER: usize = 256;
 
 /// What is known of deadlines.
 #[derive(Debug)]
@@ -53,7 +58,9 @@ pub(super) struct Expiry {
     listing: Option<Listing>,
     /// Keys that the write which gets its place gives a deadline for sure: unless it is refused.
     pub(super) set: Vec<u64>,
-    /// The time of day, in ms since 1970.
+    /// Those whose clocks are far from the others'.
+    apart: ServerSet,
+    /// The time of day that the clocks of duplicates are compared with, in ms since 1970.
     pub(super) unix_ms: fn() -> i64,
 }
 
@@ -67,6 +74,7 @@ impl Default for Expiry {
             number: 0,
             listing: None,
             set: Vec::new(),
+            apart: ServerSet::EMPTY,
             unix_ms: now_ms,
         }
     }
@@ -91,13 +99,24 @@ enum Sight {
     Write,
 }
 
-fn now_ms() -> i64 {
-    i64::try_from(unix_ms()).unwrap_or(i64::MAX)
+/// The time of day as it was when the process began, and goes on since: nobody sets it.
+fn now_us() -> i64 {
+    static BEGAN: OnceLock<(std::time::Instant, i64)> = OnceLock::new();
+    let (began, unix_us) = BEGAN.get_or_init(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (std::time::Instant::now(), i64::try_from(since.as_micros()).unwrap_or(i64::MAX / 2))
+    });
+    unix_us.saturating_add(i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX / 2))
 }
 
-fn now_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+fn now_ms() -> i64 {
+    now_us() / 1_000
+}
+
+/// The hash of a key. Nobody outside can find another key that has the same one.
+fn hash(key: &[u8]) -> u64 {
+    static SEED: OnceLock<u64> = OnceLock::new();
+    xxh3_64_with_seed(key, *SEED.get_or_init(|| RandomState::new().hash_one(0)))
 }
 
 impl Engine {
@@ -163,7 +182,7 @@ impl Inner {
         if self.pause.is_kept(self.now) {
             return false; // whoever paused relies on it that nothing is written
         }
-        let mut is_held = false;
+        let (mut seen, mut asked) = (BTreeSet::new(), Vec::new());
         for place in keys.iter().filter(|it| !databases::key(it).starts_with(RESERVED)) {
             let key = key_of(place);
             let deadlines = &self.expiry.deadlines;
@@ -172,7 +191,8 @@ impl Inner {
                 Sight::Write => deadlines.before_write(key, now),
             };
             let partition = self.partition_of(place);
-            if judgement == Judgement::Leave || self.can_write(partition).is_err() {
+            let is_left = judgement == Judgement::Leave || self.can_write(partition).is_err();
+            if is_left || !seen.insert(key) {
                 continue;
             }
             if self.effects.wait_behind(partition, id) {
@@ -181,15 +201,27 @@ impl Inner {
             }
             if judgement == Judgement::Remove {
                 self.remove_expired(id, place);
-                continue;
+            } else if asked.len() < ASKED_TOGETHER {
+                asked.push((self.expiry.deadlines.ask(key), place.clone()));
             }
-            is_held = true;
-            let number = self.expiry.deadlines.ask(key);
-            let (client, key, asked) = (id, place.clone(), Asked::Expiry);
-            self.hold(id);
-            self.inquire(Box::new(Inquiry { client, number, key, asked }));
         }
-        is_held
+        self.ask_for_all(id, asked)
+    }
+
+    /// Asks for the deadlines of these keys; whether the client has to wait.
+    fn ask_for_all(&mut self, id: ClientId, asked: Vec<(u64, Box<[u8]>)>) -> bool {
+        if asked.is_empty() {
+            return false;
+        }
+        self.serial += 1;
+        let look = self.serial;
+        self.hold_for(id, look, asked.len());
+        for (number, key) in asked {
+            let asked = Asked::Expiry { look, told: ServerSet::EMPTY };
+            self.inquire(Box::new(Inquiry { client: id, number, key, asked }));
+        }
+        // Where nobody can say anything, the command finds out why.
+        self.client(id).is_some_and(|client| client.is_held())
     }
 
     /// Removes a key that has expired, from all, behind everything that was sent. Who found it has
@@ -241,31 +273,55 @@ impl Inner {
     }
 
     /// A duplicate has said when a key expires.
-    pub(super) fn expiry_known(&mut self, inquiry: &Inquiry, reply: &[u8]) {
+    pub(super) fn expiry_known(
+        &mut self,
+        server: usize,
+        inquiry: &Inquiry,
+        (look, mut told): (u64, ServerSet),
+        reply: &[u8],
+    ) {
         let key = key_of(&inquiry.key);
         let partition = self.partition_of(&inquiry.key);
         let cannot = self.effects.is_ahead(partition)
             || self.can_write(partition).is_err()
             || self.pause.is_kept(self.now);
         let Some(said) = integer(reply).filter(|_| !cannot) else {
-            return self.expiry_unknown(inquiry);
+            return self.expiry_unknown(inquiry, look);
         };
-        if self.expiry.deadlines.answered(key, inquiry.number, said, (self.expiry.unix_ms)()) {
-            self.remove_expired(inquiry.client, &inquiry.key);
+        let now = (self.expiry.unix_ms)();
+        match self.expiry.deadlines.answered(key, inquiry.number, said, now) {
+            Answered::Settled => {}
+            Answered::Expired => self.remove_expired(inquiry.client, &inquiry.key),
+            Answered::GoneThere if self.client(inquiry.client).is_some() => {
+                told.insert(server);
+                let asked = Asked::Expiry { look, told };
+                let (client, key) = (inquiry.client, inquiry.key.clone());
+                return self.inquire(Box::new(Inquiry { client, key, asked, ..*inquiry }));
+            }
+            Answered::GoneThere => self.expiry.deadlines.unanswered(key, inquiry.number),
         }
-        self.release(inquiry.client);
+        self.release_of(inquiry.client, look);
+    }
+
+    /// All have said that there is no such key.
+    pub(super) fn expiry_gone(&mut self, inquiry: &Inquiry, look: u64) {
+        self.expiry.deadlines.gone(key_of(&inquiry.key), inquiry.number);
+        self.release_of(inquiry.client, look);
     }
 
     /// Nobody can say it: the command is taken again, and finds out why.
-    pub(super) fn expiry_unknown(&mut self, inquiry: &Inquiry) {
+    pub(super) fn expiry_unknown(&mut self, inquiry: &Inquiry, look: u64) {
         self.expiry.deadlines.unanswered(key_of(&inquiry.key), inquiry.number);
-        self.release(inquiry.client);
+        self.release_of(inquiry.client, look);
     }
 
     /// A write gets its place in the stream of a partition.
     #[inline]
     pub(super) fn note_deadlines(&mut self, partition: usize, text: &[u8], count: u32) {
         self.expiry.set.clear();
+        if !self.is_redis() {
+            return;
+        }
         let deadlines = &self.expiry.deadlines;
         let is_nothing = deadlines.is_complete() && deadlines.is_empty() && count == 1;
         if !is_nothing || deadlines::may_set(text) {
@@ -280,10 +336,18 @@ impl Inner {
         set.into_iter().for_each(|key| self.expiry.deadlines.changed(key));
     }
 
+    /// What was noted last may not have been written.
+    pub(super) fn forget_deadlines(&mut self) {
+        self.expiry.deadlines.forget();
+        self.expiry.number += 1;
+        self.expiry.listing = None;
+    }
+
     /// What is written of keys of other partitions (a shard that moved is removed, a script has
     /// gone astray) is not about them.
     fn note_deadlines_of(&mut self, partition: usize, text: &[u8]) {
         let map = Some(&self.map).filter(|map| map.partitions() > 1);
+        let now = (self.expiry.unix_ms)();
         let (deadlines, set) = (&mut self.expiry.deadlines, &mut self.expiry.set);
         deadlines::for_each(text, |written| {
             let (database, name, change) = match written {
@@ -294,24 +358,27 @@ impl Inner {
             if map.is_some_and(|map| map.partition(map.shard(slot(name))) != partition) {
                 return;
             }
-            let key = deadline_key(database, xxh3_64(name));
+            let key = deadline_key(database, hash(name));
             match change {
                 Change::Set(at) => {
                     set.push(key);
                     deadlines.set(key, at);
                 }
-                Change::Moved(at) => deadlines.moved(key, at),
+                Change::Moved(at) => deadlines.moved(key, at, now),
+                Change::IfAbsent(at) => deadlines.if_absent(key, at, now),
+                Change::Kept => deadlines.kept(key, now),
                 Change::Perhaps(at) => deadlines.perhaps(key, at),
                 Change::Cleared => deadlines.cleared(key),
                 Change::Changed => deadlines.changed(key),
                 Change::Carried(database, to) => {
-                    deadlines.carried(key, deadline_key(database, xxh3_64(to)));
+                    deadlines.carried(key, deadline_key(database, hash(to)));
                 }
             }
         });
     }
 
-    /// From when a time to live counts: where a duplicate is ahead, it would end too early there.
+    /// From when a time to live counts: from now by the clock of the fastest duplicate, or it would
+    /// end too early there.
     pub(super) fn expiring_from(&self, rewritten: Rewrite, now_unix_ms: u64) -> u64 {
         let is_relative = match rewritten {
             Rewrite::Expire(time)
@@ -320,8 +387,17 @@ impl Inner {
             Rewrite::Restore => true,
             Rewrite::StreamAdd | Rewrite::StreamTrim | Rewrite::Pop => false,
         };
-        let ahead = if is_relative { self.expiry.clocks.ahead_ms(self.all_live()) } else { 0 };
-        now_unix_ms.saturating_add(u64::try_from(ahead).unwrap_or(0))
+        if !is_relative || !self.is_redis() {
+            return now_unix_ms;
+        }
+        let ahead = self.expiry.clocks.ahead_ms(self.all_live());
+        u64::try_from((self.expiry.unix_ms)().saturating_add(ahead)).unwrap_or(now_unix_ms)
+    }
+
+    /// Until when keys have expired for somebody, in ms since 1970.
+    pub(super) fn due_unix_ms(&self) -> u64 {
+        let ahead = self.expiry.deadlines.lead_ms();
+        u64::try_from((self.expiry.unix_ms)().saturating_add(ahead)).unwrap_or(0)
     }
 
     fn all_live(&self) -> ServerSet {
@@ -347,7 +423,22 @@ impl Inner {
         }
         let asking = Asking::Clock { sent_unix_us: now_us() };
         self.ask_for_expiry(server, ConnectionKind::Free, asking, &[b"TIME"]);
-        self.expiry.deadlines.read(&self.expiry.clocks, self.all_live());
+        self.go_by_clocks();
+    }
+
+    fn go_by_clocks(&mut self) {
+        let live = self.all_live();
+        self.expiry.deadlines.read(&self.expiry.clocks, live);
+        let apart = self.expiry.clocks.apart(live);
+        for server in apart.without(self.expiry.apart).iter() {
+            tracing::warn!(
+                service = self.config.name,
+                server,
+                "the clock of this duplicate is more than {APART_MAX_MS} ms from those of the \
+                 others: its keys expire at the wrong time, and it will differ from them"
+            );
+        }
+        self.expiry.apart = apart;
     }
 
     fn ask_for_expiry(
@@ -385,15 +476,18 @@ impl Inner {
             cursor: b"0".to_vec(),
             owed: 0,
         };
-        // One that went away listed nothing: another begins anew.
+        // One that went away listed nothing: another begins anew, as soon as there is one.
         let goes_on = begun.filter(|listing| live.contains(listing.server));
         let Some(mut listing) = goes_on.or_else(|| live.iter().next().map(new)) else {
-            if self.members.configured(partition).is_empty() {
-                let next = Listing { partition: partition + 1, ..new(usize::MAX) };
-                self.expiry.listing = Some(next);
-            }
+            let is_none = self.members.configured(partition).is_empty();
+            let partition = if is_none { partition + 1 } else { partition };
+            self.expiry.listing = Some(Listing { partition, ..new(usize::MAX) });
             return;
         };
+        if self.members.owed(listing.server) >= self.members.owed_max() / 2 {
+            self.expiry.listing = Some(listing); // once it has less to do
+            return;
+        }
         self.expiry.number += 1;
         let asking = Asking::Page { number: self.expiry.number };
         let place = (listing.server, ConnectionKind::Ordered, listing.database);
@@ -415,16 +509,16 @@ impl Inner {
                 if let (Some(Some(seconds)), Some(Some(micros))) = (parts.next(), parts.next()) {
                     let told = seconds.saturating_mul(1_000_000).saturating_add(micros);
                     self.expiry.clocks.told(server, (sent_unix_us, came), told);
-                    self.expiry.deadlines.read(&self.expiry.clocks, self.all_live());
+                    self.go_by_clocks();
                 }
             }
             Asking::Page { number } if number == self.expiry.number => self.page_listed(reply),
             Asking::Deadline { number, key } if number == self.expiry.number => {
-                let at = match integer(reply) {
-                    // It may have expired there, and not yet elsewhere.
-                    Some(-2) => (self.expiry.unix_ms)(),
-                    at => at.unwrap_or(-1),
+                let Some(at) = integer(reply) else {
+                    return self.expiry_asked_lost(asking); // it does not tell deadlines now
                 };
+                // It may have expired there, and not yet elsewhere.
+                let at = if at == -2 { (self.expiry.unix_ms)() } else { at };
                 self.expiry.deadlines.listed(key, at);
                 if let Some(listing) = &mut self.expiry.listing {
                     listing.owed = listing.owed.saturating_sub(1);
@@ -455,7 +549,7 @@ impl Inner {
             self.choose(ordered, database);
         }
         for key in keys {
-            let asking = Asking::Deadline { number, key: deadline_key(database, xxh3_64(key)) };
+            let asking = Asking::Deadline { number, key: deadline_key(database, hash(key)) };
             self.ask_for_expiry(server, ConnectionKind::Ordered, asking, &[b"PEXPIRETIME", key]);
         }
         if database > 0 {
@@ -463,14 +557,20 @@ impl Inner {
         }
     }
 
-    /// Who was asked is gone: all keys of its partition are listed again, by another.
+    /// Who was asked is gone, or does not say it: all keys are listed again.
     pub(super) fn expiry_asked_lost(&mut self, asking: Asking) {
         if let Asking::Page { number } | Asking::Deadline { number, .. } = asking
             && number == self.expiry.number
         {
-            self.expiry.number += 1;
-            self.expiry.listing = None;
+            self.list_again();
         }
+    }
+
+    /// Keys that are being listed are listed from the first one: they may be where it was looked
+    /// already.
+    pub(super) fn list_again(&mut self) {
+        self.expiry.number += 1;
+        self.expiry.listing = None;
     }
 }
 
@@ -484,6 +584,8 @@ fn sight_of(command: &Command, class: Class) -> Option<Sight> {
         Class::Write(_) | Class::Rewritten(..) | Class::Effects | Class::Waits(_) => {
             Some(Sight::Write)
         }
+        Class::Whole(Whole::Sort { .. }) => Some(Sight::Write),
+        Class::Whole(Whole::ScanPart) => Some(Sight::Read),
         // What is removed later, by its own first write, would be a change.
         Class::Local(Local::Watch) => Some(Sight::Write),
         _ => None,
@@ -493,7 +595,7 @@ fn sight_of(command: &Command, class: Class) -> Option<Sight> {
 /// The number of the key at this place.
 pub(super) fn key_of(place: &[u8]) -> u64 {
     let (database, key) = databases::at(place);
-    deadline_key(database, xxh3_64(key))
+    deadline_key(database, hash(key))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! sent before ([`Inquiry`]); its client is held until the answer is there, and if the duplicate
 //! goes away, another one is asked.
 
-use evenkeel_ordered::{ConnectionKind, Consistency};
+use evenkeel_ordered::{ConnectionKind, Consistency, ServerSet};
 
 use super::Inner;
 use super::types::{Asked, ClientId, Inquiry, Owed, ParsedCommand};
@@ -26,12 +26,22 @@ impl Inner {
                 return self.inquiry_failed(&inquiry, &error);
             }
         };
-        let least = eligible.from.iter().min_by_key(|&server| self.members.owed(server));
-        let Some(server) = least else { return };
+        let told = match inquiry.asked {
+            Asked::Expiry { told, .. } => told,
+            Asked::Deadline | Asked::LastId(_) => ServerSet::EMPTY,
+        };
+        let others = eligible.from.without(told);
+        let least = others.iter().min_by_key(|&server| self.members.owed(server));
+        let Some(server) = least else {
+            if let Asked::Expiry { look, .. } = inquiry.asked {
+                self.expiry_gone(&inquiry, look);
+            }
+            return;
+        };
         let (database, key) = databases::at(&inquiry.key);
         let mut question = Vec::new();
         let words: &[&[u8]] = match inquiry.asked {
-            Asked::Deadline | Asked::Expiry => &[b"PEXPIRETIME", key],
+            Asked::Deadline | Asked::Expiry { .. } => &[b"PEXPIRETIME", key],
             Asked::LastId(_) => &[b"XINFO", b"STREAM", key],
         };
         encode::command(&mut question, words);
@@ -44,7 +54,9 @@ impl Inner {
         self.members.answered(self.now, server, None);
         match inquiry.asked {
             Asked::Deadline => self.deadline_answered(inquiry, reply),
-            Asked::Expiry => self.expiry_known(inquiry, reply),
+            Asked::Expiry { look, told } => {
+                self.expiry_known(server, inquiry, (look, told), reply);
+            }
             Asked::LastId(at) => self.last_id_known(inquiry, at, reply),
         }
     }
@@ -52,7 +64,7 @@ impl Inner {
     fn inquiry_failed(&mut self, inquiry: &Inquiry, error: &[u8]) {
         match inquiry.asked {
             Asked::Deadline => self.watch_failed(inquiry, error),
-            Asked::Expiry => self.expiry_unknown(inquiry),
+            Asked::Expiry { look, .. } => self.expiry_unknown(inquiry, look),
             Asked::LastId(_) => self.last_id_unknown(inquiry, error),
         }
     }

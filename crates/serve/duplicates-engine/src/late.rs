@@ -6,11 +6,13 @@
 //! the new key goes at once.
 //!
 //! Where a majority was too late, the key had expired when they came to the write, and nothing of
-//! it stays: it is **done again**, behind a removal of the key. Unless its client has sent
-//! something since, which must not come before it: then it is told so.
+//! it stays: it is **done again**, behind a removal of the key if nobody has written it since.
+//! Unless its client has sent something since, which must not come before it, or the key has to be
+//! asked for: then it is told so.
 
 use std::borrow::Cow;
 
+use evenkeel_ordered::Judgement;
 use evenkeel_stores::resp::commands::{Command, Repeat};
 use evenkeel_stores::resp::replication::Group;
 use evenkeel_stores::resp::{databases, deadlines};
@@ -41,18 +43,26 @@ impl Inner {
         command: &Command,
         parsed: ParsedCommand<'a>,
     ) -> Option<(Cow<'a, [u8]>, i64)> {
-        if self.expiry.deadlines.is_empty() || !deadlines::keeps(command) {
+        let cannot = self.expiry.deadlines.is_empty() || !self.is_redis();
+        if cannot || !deadlines::keeps(command) {
             return None;
         }
         let place = databases::place(database, parsed.arguments().get(1)?);
-        let at = self.expiry.deadlines.restated(key_of(&place), (self.expiry.unix_ms)())?;
+        let at = self.deadline_again(&place)?;
         Some((place, at))
+    }
+
+    fn deadline_again(&self, place: &[u8]) -> Option<i64> {
+        let partition = self.partition_of(place);
+        let is_away = self.members.configured(partition) != self.members.live(partition);
+        let now = (self.expiry.unix_ms)();
+        self.expiry.deadlines.restated(key_of(place), now, is_away)
     }
 
     /// The same behind what one duplicate has done for all, where all it did with a key keeps its
     /// deadline.
     pub(super) fn restate_effects(&self, group: &mut Group) {
-        if self.expiry.deadlines.is_empty() {
+        if self.expiry.deadlines.is_empty() || !self.is_redis() {
             return;
         }
         let [mut kept, mut others] = [const { Vec::<Box<[u8]>>::new() }; 2];
@@ -67,7 +77,7 @@ impl Inner {
         });
         kept.retain(|place| !others.contains(place));
         for place in &kept {
-            let at = self.expiry.deadlines.restated(key_of(place), (self.expiry.unix_ms)());
+            let at = self.deadline_again(place);
             let (database, key) = databases::at(place);
             if let Some(at) = at {
                 databases::write_within(&mut group.commands, database, |out| {
@@ -92,18 +102,25 @@ impl Inner {
                 self.late.push(WasLate { client: (id, slot), form, late }); // until that is done
                 continue;
             }
+            // What others wrote since stays: it is looked at the key again.
+            let now = (self.expiry.unix_ms)();
+            let judgement = self.expiry.deadlines.before_write(key_of(&late.place), now);
+            let cannot = judgement == Judgement::Ask || self.pause.is_kept(self.now);
             let Some(client) = self.client(id) else { continue };
-            if client.slots().1 == slot && client.is_waiting(slot) {
-                self.take_back_slot(id);
-                self.redo(id, form, &late);
-            } else {
+            let is_last = client.slots().1 == slot && client.is_waiting(slot);
+            if !is_last || client.is_held() || cannot {
                 self.reply(id, slot, TOO_LATE, &form);
+                continue;
             }
+            self.take_back_slot(id);
+            if judgement == Judgement::Remove {
+                self.remove_expired(id, &late.place);
+            }
+            self.redo(id, form, &late);
         }
     }
 
     fn redo(&mut self, id: ClientId, form: Form, late: &Late) {
-        self.remove_expired(id, &late.place);
         let database = databases::at(&late.place).0;
         let mut commands = Vec::new();
         databases::write_within(&mut commands, database, |out| {

@@ -19,6 +19,7 @@ impl Inner {
         let begun = self.log.begin_layout(next.version()).and_then(|()| self.log.commit());
         self.map = next.map.clone();
         self.layout = next;
+        self.list_again();
         begun.inspect_err(|error| self.fail(error))
     }
 

@@ -537,6 +537,7 @@ impl Inner {
     /// another process may lead.
     fn fail(&mut self, error: &LogError) {
         self.history.rewind(Sequence(self.log.discard()));
+        self.forget_deadlines();
         if self.failure.is_some() {
             return;
         }

@@ -316,11 +316,10 @@ impl Inner {
     pub(super) fn exec_rest(&mut self, id: ClientId, mut transaction: Transaction) {
         // Pops of clients that wait come before, or they would after it was looked.
         self.try_again();
+        self.remove_expired_of(id, &transaction.commands);
         // What is done by one duplicate is done later: until then it is watched.
-        let is_broken = match transaction.is_effect {
-            true => self.is_watch_broken(id),
-            false => self.unwatch(id),
-        };
+        let is_later = transaction.is_effect;
+        let is_broken = if is_later { self.is_watch_broken(id) } else { self.unwatch(id) };
         if is_broken {
             self.end_in(id, transaction.home);
             return self.reply_now(id, encode::null_array);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::request::Attempt;
-use evenkeel_ordered::{Hash, Sequence};
+use evenkeel_ordered::{Hash, Sequence, ServerSet};
 use evenkeel_runtime::accept::AcceptConfig;
 use evenkeel_stores::resp::commands::{Local, Refusal, Repeat};
 use evenkeel_stores::resp::encode;
@@ -259,8 +259,9 @@ pub(crate) struct Inquiry {
 pub(super) enum Asked {
     /// When it expires: of a key that is watched.
     Deadline,
-    /// The same of one that a command is about.
-    Expiry,
+    /// The same of one that a command is about, for this look at its keys. These have told that
+    /// there is no such key.
+    Expiry { look: u64, told: ServerSet },
     /// The last id of a stream, for the argument at this index.
     LastId(usize),
 }

@@ -258,6 +258,7 @@ impl Inner {
             let (keys, key_names, commands) = (&*keys, &*key_names, &*commands);
             let (is_single, count) = (true, databases::count_within(database));
             self.waiting.is_trying = true;
+            self.remove_expired_of(id, commands);
             let write = Write { commands, count, shard, repeat, keys, key_names, form, is_single };
             let call = self.write(id, &write);
             self.waiting.is_trying = false;

@@ -15,7 +15,6 @@ use evenkeel_ordered::{Consistency, Watched, Watches};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Inner;
-use super::access::unix_ms;
 use super::types::{Asked, ClientId, Form, Inquiry, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command};
 use evenkeel_stores::resp::reply::{Shape, integer};
@@ -136,17 +135,19 @@ impl Inner {
 
     /// A client watches nothing more; whether an `EXEC` at this place must do nothing.
     pub(super) fn unwatch(&mut self, id: ClientId) -> bool {
+        let due = self.due_unix_ms();
         let watching = self.client(id).and_then(|client| client.watching.take());
-        watching.is_some_and(|it| self.watches.end(&it.watched, unix_ms()))
+        watching.is_some_and(|it| self.watches.end(&it.watched, due))
     }
 
     /// Whether a key that a client watches was written by now.
     pub(super) fn is_watch_broken(&mut self, id: ClientId) -> bool {
+        let due = self.due_unix_ms();
         let Some(client) = self.clients.get(id.key).filter(|client| client.is(id)) else {
             return false;
         };
         let watching = client.watching.as_ref();
-        watching.is_some_and(|it| self.is_broken(it, unix_ms()))
+        watching.is_some_and(|it| self.is_broken(it, due))
     }
 
     /// The same of what was taken from a client.

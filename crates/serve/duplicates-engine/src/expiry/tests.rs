@@ -18,6 +18,8 @@ const DEADLINE: &str = "4000000010000";
 const OK: &str = "+OK\r\n";
 const QUEUED: &str = "+QUEUED\r\n";
 
+mod asking;
+
 thread_local! {
     static NOW: Cell<i64> = const { Cell::new(BEGIN) };
 }

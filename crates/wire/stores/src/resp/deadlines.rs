@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `SET k v PXAT ms` | has this deadline |
 //! | `SET k v`, `DEL`, `GETDEL`, `PERSIST` | has none, or is not there |
-//! | `PEXPIREAT k ms`, `GETEX k PXAT ms` | has this one, if it is there |
-//! | the same with `NX`, `XX`, `GT`, `LT`; `RESTORE` | may have it, or what it had |
+//! | `PEXPIREAT k ms` | has this one, if it is there |
+//! | the same with `NX`, `XX`, `GT`, `LT`; `GETEX`, `RESTORE` | may have it, or what it had |
+//! | `SET k v NX` | has what it had, if it was there |
+//! | `LMOVE`, `SMOVE`, … | the first may be gone, the second as with `SADD` |
 //! | `RENAME`, `COPY`, `MOVE` | the second may have that of the first |
-//! | `INCR`, `APPEND`, `HSET`, `SADD`, `SETNX`, … | keeps it |
+//! | `INCR`, `APPEND`, `HSET`, `SADD`, `SETNX`, … | keeps it, or is a new one without |
 //! | everything else | may be gone, or another one without it |
 //!
 //! Times are absolute: commands are as [`super::rewrite`] makes them. A key is one of a database,
@@ -26,6 +28,10 @@ pub enum Change<'a> {
     Moved(i64),
     /// It may be this, or what it was.
     Perhaps(i64),
+    /// It is this, or there is none, if the key was not there; else it is what it was.
+    IfAbsent(Option<i64>),
+    /// It is what it was, or the key is a new one without.
+    Kept,
     /// There is none.
     Cleared,
     /// It may be gone.
@@ -118,7 +124,10 @@ pub fn for_each(commands: &[u8], mut act: impl FnMut(Written<'_>)) {
         match command.name {
             "flushall" => act(Written::Everything),
             "flushdb" => act(Written::Database(database)),
-            _ if keeps(command) => {}
+            _ if keeps(command) => {
+                let key = arguments.get(1).unwrap_or_default();
+                act(Written::Key(database, key, Change::Kept));
+            }
             _ => changes(database, command, arguments, &mut act),
         }
     });
@@ -135,12 +144,16 @@ fn changes(
     let mut of_first = |change: Change<'_>| act(Written::Key(database, argument(1), change));
     match command.name {
         "set" if arguments.len() >= 3 => of_first(set(arguments)),
-        "pexpireat" if arguments.len() == 3 => of_first(Change::Moved(time(2))),
-        "pexpireat" => of_first(Change::Perhaps(time(2))),
+        "pexpireat" => of_first(match arguments.get(2).and_then(integer) {
+            Some(at) if arguments.len() == 3 => Change::Moved(at),
+            Some(at) => Change::Perhaps(at),
+            None => Change::Changed, // it is refused
+        }),
         "getex" => {
-            let at = (1..arguments.len()).find(|&at| arguments.is(at, "pxat"));
-            // Without one it is PERSIST.
-            of_first(at.map_or(Change::Cleared, |at| Change::Moved(time(at + 1))));
+            let at = (2..arguments.len()).find(|&at| arguments.is(at, "pxat"));
+            let at = at.and_then(|at| arguments.get(at + 1)).and_then(integer);
+            // It fails on what is no string. Without a time it is PERSIST.
+            of_first(at.map_or(Change::Changed, Change::Perhaps));
         }
         "restore" => {
             of_first(Change::Changed);
@@ -149,6 +162,10 @@ fn changes(
             }
         }
         "rename" | "renamenx" => of_first(Change::Carried(database, argument(2))),
+        "lmove" | "rpoplpush" | "blmove" | "brpoplpush" | "smove" => {
+            of_first(Change::Changed);
+            act(Written::Key(database, argument(2), Change::Kept));
+        }
         "copy" | "move" => {
             let target = databases::target_argument(command, arguments);
             let target = target.and_then(|at| databases::number(argument(at)));
@@ -167,20 +184,26 @@ fn changes(
 
 fn set(arguments: Arguments<'_>) -> Change<'static> {
     let (mut at, mut is_sure, mut keeps) = (3, true, false);
-    let mut deadline = None;
+    let (mut deadline, mut if_absent) = (None, false);
     while at < arguments.len() {
         if arguments.is(at, "pxat") {
-            deadline = arguments.get(at + 1).and_then(integer);
+            let Some(time) = arguments.get(at + 1).and_then(integer) else {
+                return Change::Changed; // it is refused
+            };
+            deadline = Some(time);
             at += 1;
         } else if arguments.is(at, "keepttl") {
             keeps = true;
+        } else if arguments.is(at, "nx") {
+            if_absent = true;
         } else {
-            is_sure = false; // NX, XX; GET fails on what is no string
+            is_sure = false; // XX; GET fails on what is no string
         }
         at += 1;
     }
     match (deadline, is_sure) {
-        (Some(at), true) if at > 0 => Change::Set(at),
+        (deadline, true) if if_absent && !keeps => Change::IfAbsent(deadline),
+        (Some(at), true) if at > 0 && !if_absent => Change::Set(at),
         (Some(at), _) => Change::Perhaps(at),
         (None, true) if !keeps => Change::Cleared,
         (None, _) => Change::Changed,
@@ -216,7 +239,8 @@ mod tests {
             Written::Database(database) => all.push(format!("all of {database}")),
             Written::Everything => all.push("all".to_owned()),
         });
-        let sets = |it: &String| ["Set", "Moved", "Perhaps"].iter().any(|word| it.contains(word));
+        let sets =
+            |it: &String| ["Set", "Moved", "Perhaps", "Some"].iter().any(|word| it.contains(word));
         assert!(may_set || !all.iter().any(sets), "{line}: it is overlooked");
         all
     }
@@ -226,15 +250,19 @@ mod tests {
         for (line, expected) in [
             ("SET k v", "k Cleared"),
             ("set k v pxat 9", "k Set(9)"),
-            ("SET k v NX PXAT 9", "k Perhaps(9)"),
+            ("SET k v NX PXAT 9", "k IfAbsent(Some(9))"),
+            ("SET k v PXAT 9 NX GET", "k Perhaps(9)"),
+            ("SET k v PXAT x", "k Changed"),
             ("SET k v PXAT 9 GET", "k Perhaps(9)"),
             ("SET k v KEEPTTL", "k Changed"),
-            ("SET k v NX", "k Changed"),
+            ("SET k v NX", "k IfAbsent(None)"),
             ("SET k PXAT", "k Cleared"),
             ("PEXPIREAT k 9", "k Moved(9)"),
             ("PEXPIREAT k 9 GT", "k Perhaps(9)"),
-            ("GETEX k PXAT 9", "k Moved(9)"),
-            ("GETEX k PERSIST", "k Cleared"),
+            ("PEXPIREAT k x", "k Changed"),
+            ("GETEX k PXAT 9", "k Perhaps(9)"),
+            ("GETEX pxat 9", "pxat Changed"),
+            ("GETEX k PERSIST", "k Changed"),
             ("RESTORE k 0 dump REPLACE ABSTTL", "k Changed"),
             ("RESTORE k 9 dump ABSTTL", "k Changed, k Perhaps(9)"),
             ("DEL k l", "k Cleared, l Cleared"),
@@ -245,9 +273,10 @@ mod tests {
             ("COPY k l REPLACE", "k to l"),
             ("SINTERSTORE d a b", "d Changed, a Changed, b Changed"),
             ("LPOP k", "k Changed"),
-            ("INCR k", ""),
-            ("HSET k f v", ""),
-            ("SETNX k v", ""),
+            ("BLMOVE k l LEFT LEFT 0", "k Changed, l Kept"),
+            ("INCR k", "k Kept"),
+            ("HSET k f v", "k Kept"),
+            ("SETNX k v", "k Kept"),
             ("MOVE k 3", "k to k@3"),
             ("COPY k l DB 3 REPLACE", "k to l@3"),
             ("SELECT 3; SET k v PXAT 9; SELECT 0; DEL k", "k@3 Set(9), k Cleared"),
@@ -255,7 +284,7 @@ mod tests {
                 "SELECT 3; MOVE k 0; RENAME a b; COPY a b; SELECT 0",
                 "k@3 to k, a@3 to b@3, a@3 to b@3",
             ),
-            ("SELECT 3; LPOP k; INCR k; SELECT 0", "k@3 Changed"),
+            ("SELECT 3; LPOP k; INCR k; SELECT 0", "k@3 Changed, k@3 Kept"),
             ("SELECT 3; FLUSHDB; SELECT 0", "all of 3"),
             ("FLUSHDB", "all of 0"),
             ("FLUSHALL", "all"),
