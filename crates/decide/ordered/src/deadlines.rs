@@ -406,10 +406,12 @@ impl Deadlines {
         *self = Self { lead, lag, questions, ..Self::new(self.keys_max) };
     }
 
-    /// All keys are gone.
+    /// All keys are gone: so all are known.
     pub fn clear(&mut self) {
         self.by_key.clear();
         self.by_time.clear();
+        self.forgotten_since = NEVER;
+        self.complete();
     }
 
     /// All keys of this database are gone.
@@ -615,6 +617,15 @@ mod tests {
         deadlines.complete();
         assert_eq!(deadlines.before_write(1, 4_900), Judgement::Leave, "what was said is newer");
         assert_eq!(deadlines.before_write(2, 4_900), Judgement::Ask);
+    }
+
+    /// Else whoever empties all keys again and again makes every answer old.
+    #[test]
+    fn where_all_keys_are_gone_nobody_has_to_ask() {
+        let mut deadlines = Deadlines::default();
+        deadlines.set(1, 10_000);
+        deadlines.clear();
+        assert_eq!([1, 2].map(|key| deadlines.before_write(key, 10_000)), [Judgement::Leave; 2]);
     }
 
     #[test]
