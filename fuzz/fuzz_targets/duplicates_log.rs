@@ -8,13 +8,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use evenkeel_wal::{Log, LogError, LogSettings, RecordKind, Sync};
+use evenkeel_wal::{Log, LogError, LogPlace, LogSettings, RecordKind, Sync};
 use libfuzzer_sys::fuzz_target;
 
 type Written = (u64, u16, RecordKind, Vec<u8>);
 
 fn open(directory: &Path) -> Result<Log, LogError> {
-    let settings = LogSettings { segment_bytes: 1 << 10, bytes_max: 1 << 30, sync: Sync::Never };
+    let (place, sync) = (LogPlace::Disk, Sync::Never);
+    let settings = LogSettings { place, segment_bytes: 1 << 10, bytes_max: 1 << 30, sync };
     Ok(Log::open(directory, settings)?.0)
 }
 

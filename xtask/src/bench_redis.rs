@@ -44,8 +44,8 @@ usage: cargo xtask bench redis [OPTIONS]
   --subjects A,B,…   of direct (Redis, the reference), evenkeel-1, evenkeel-2 (one and two
                      duplicates), eventual-1, eventual-2 (their reads with `eventual`), envoy,
                      twemproxy; default all
-  --loads A,B,…      of set_50x16, get_50x16, set_50x1, get_50x1, set_1x1, get_1x1 (connections
-                     x pipeline); default all
+  --loads A,B,…      of set_50x16, get_50x16, set_50x1, get_50x1, set_1x1, get_1x1, eval_1x1
+                     (connections x pipeline; the last a script that sets); default all
   --binary PATH      the evenkeel to measure; default is to build target/dist/evenkeel
   --stumbles         instead: the 99.9th percentile of reads while one Redis stands still now and
                      then, with one duplicate, and with three of which are asked all, one, or one

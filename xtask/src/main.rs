@@ -1,5 +1,6 @@
 //! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`, `pgo`,
-//! `compare`, `replay-bars`, `drivers`, `redis-apps`, `redis-clients`, `redis-suites` and `bench`.
+//! `compare`, `replay-bars`, `drivers`, `histories`, `redis-apps`, `redis-clients`, `redis-suites`
+//! and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
 //! formatted and tested like the rest and needs no tool beyond cargo.
@@ -12,6 +13,7 @@ mod bench_redis;
 mod ci;
 mod compare;
 mod drivers;
+mod histories;
 mod lanes;
 mod machine;
 mod needs;
@@ -66,6 +68,8 @@ usage: cargo xtask COMMAND
                         options
   redis-clients         libraries of Redis Cluster (redis-py, go-redis, ioredis, Jedis, lettuce) at
                         two fronts, of which the leading one is killed and told to end
+  histories [OPTIONS]   clients of two fronts before three duplicates of Redis, while everything
+                        fails: whether what they saw can be; --help: options
   bench core            benchmarks of the decision code (cargo bench -p evenkeel-core)
   bench redirect [OPTIONS]
                         CPU for a proven redistribution plan, compared with Gecode and HiGHS
@@ -135,6 +139,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
             workspace::run_cargo(&[&bars[..], options].concat(), &[])
         }
         ["drivers", suites @ ..] => drivers::run_suites(suites),
+        ["histories", options @ ..] => histories::run(options),
         ["redis-clients"] => redis_clients::run(),
         ["redis-suites", suites @ ..] => redis_suites::run(suites),
         ["redis-apps", options @ ..] => redis_apps::run(options),

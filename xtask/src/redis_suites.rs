@@ -27,9 +27,6 @@ use servers::Servers;
 /// The tests of redis-py, as they are asked for.
 const REDIS_PY: &str = "redis-py";
 
-/// How the plain Redis is called.
-const DIRECT: &str = "direct";
-
 /// Of redis-py those that ask one server.
 const REDIS_PY_FILES: [&str; 4] = [
     "tests/test_commands.py",
@@ -186,7 +183,7 @@ impl Sources {
     /// twice.
     fn compare(&self, suite: &str) -> Result<(Verdicts, Verdicts)> {
         let servers = Servers::start(&folder())?;
-        let direct = self.ask(suite, servers.plain, DIRECT)?;
+        let direct = self.ask(suite, servers.plain, "direct")?;
         if !direct.values().any(|passed| *passed) {
             bail!("nothing passes at a plain Redis, see {:?}", folder());
         }
@@ -222,8 +219,6 @@ fn ask_tcl(source: &Path, unit: &str, port: u16, whom: &str) -> Result<Verdicts>
         command.args(["tests/test_helper.tcl", "--host", "127.0.0.1", "--port", &port.to_string()]);
         command.args(["--singledb", "--ignore-encoding", "--ignore-digest", "--durable"]);
         command.args(["--timeout", TEST_TIMEOUT_S, "--tags", TAGS, "--single", unit]);
-        let known = excuses::hangs(unit).filter(|_| whom != DIRECT);
-        command.args(known.iter().flat_map(|tests| ["--skiptest", tests]));
         command.args(hung.iter().flat_map(|test| ["--skiptest", test]));
         let name = format!("{}-{whom}{}", unit.replace('/', "-"), "+".repeat(hung.len()));
         let said = output(command, source, &name)?;

@@ -49,14 +49,18 @@ const fn load(
     Load { name, key, test, connections, pipeline }
 }
 
-pub(super) const LOADS: [Load; 6] = [
+pub(super) const LOADS: [Load; 7] = [
     load("SET, 50 connections, pipeline 16", "set_50x16", "set", 50, 16),
     load("GET, 50 connections, pipeline 16", "get_50x16", "get", 50, 16),
     load("SET, 50 connections, pipeline 1", "set_50x1", "set", 50, 1),
     load("GET, 50 connections, pipeline 1", "get_50x1", "get", 50, 1),
     load("SET, 1 connection, pipeline 1", "set_1x1", "set", 1, 1),
     load("GET, 1 connection, pipeline 1", "get_1x1", "get", 1, 1),
+    load("EVAL of a SET, 1 connection, pipeline 1", "eval_1x1", "eval", 1, 1),
 ];
+
+/// Its effects are what the load `set_1x1` writes.
+const SCRIPT: &str = "return redis.call('SET', KEYS[1], ARGV[1])";
 
 /// `redis-benchmark`.
 pub(super) struct Tool {
@@ -109,9 +113,12 @@ fn ask_alone(port: u16, load: &Load, commands: u64) -> Result<Outcome> {
     for number in 0..commands {
         // A stride that shares no factor with the number of keys visits all of them.
         let key = name(number * 7919 % KEYS);
-        let words = ["SET", &key, &value];
-        let words = if load.is_read() { &["GET", &key][..] } else { &words };
-        let bytes = command(words);
+        let words = match load.test {
+            "get" => vec!["GET", &key],
+            "eval" => vec!["EVAL", SCRIPT, "1", &key, &value],
+            _ => vec!["SET", &key, &value],
+        };
+        let bytes = command(&words);
         let sent = Instant::now();
         stream.write_all(bytes.as_bytes())?;
         stream.read_exact(&mut answer).context("no whole answer")?;

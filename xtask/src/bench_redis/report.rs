@@ -79,6 +79,12 @@ impl Report {
         }
         text.push('\n');
         for series in &self.series {
+            if let Some(ratios) = of_scripts(series) {
+                let ratios = interval(&ratios, 2);
+                let _ = writeln!(text, "{}: p50 of EVAL / p50 of SET {ratios}", series.subject);
+            }
+        }
+        for series in &self.series {
             let _ = writeln!(text, "{}: {}", series.subject, series.version);
         }
         let _ = writeln!(
@@ -159,6 +165,16 @@ impl Report {
     }
 }
 
+/// In each round, how much longer a lonely client waits for a script than for what it writes.
+fn of_scripts(series: &Series) -> Option<Vec<f64>> {
+    let rounds = |key: &str| {
+        let number = LOADS.iter().position(|load| load.key == key)?;
+        Some(&series.rounds[number]).filter(|rounds| !rounds.is_empty())
+    };
+    let pairs = rounds("eval_1x1")?.iter().zip(rounds("set_1x1")?);
+    Some(pairs.map(|(script, write)| script.p50_us / write.p50_us).collect())
+}
+
 fn json_of(series: &Series) -> String {
     let loads = LOADS.iter().zip(&series.rounds).filter(|(_, rounds)| !rounds.is_empty());
     let loads: Vec<String> = loads
@@ -220,10 +236,11 @@ mod tests {
         let mut report = Report::new(options, "ext4".to_owned());
         for (subject, slower) in [("direct", 1.0), ("evenkeel-1", 1.5), ("envoy", 3.0)] {
             report.describe(subject, format!("{subject} \"x\""));
-            for number in 0..LOADS.len() {
+            for (number, load) in LOADS.iter().enumerate() {
                 for round in 0..6 {
                     // The machine slows down round by round.
-                    let time = f64::from(10 + round) * slower;
+                    let script = if load.test == "eval" { 2.0 } else { 1.0 };
+                    let time = f64::from(10 + round) * slower * script;
                     let one = Measurement {
                         commands_per_s: 1e6 / time,
                         p50_us: time,
@@ -253,6 +270,8 @@ mod tests {
         // 1.5 t - t, for t from 10 to 15.
         let expected = "18.75 (15.00-22.50) 1.00 0.50 (0.50-0.50) - 19 6 (5-8) 38";
         assert_eq!(rows[4][1..].join(" "), expected);
+        let expected = "evenkeel-1: p50 of EVAL / p50 of SET 2.00 (2.00-2.00)\n";
+        assert!(text.contains(expected), "{text}");
         assert!(text.contains("NOTE: 2 cores for client, proxy and Redis"), "{text}");
         assert!(text.contains("log is on ext4"), "{text}");
     }

@@ -41,6 +41,8 @@ struct Round {
     cpu_us: f64,
     /// Of its Redis servers together, for each read.
     store_cpu_us: f64,
+    /// Reads that came to its Redis servers together, for each read.
+    copies: f64,
 }
 
 type Series = Vec<(&'static str, Vec<Round>)>;
@@ -64,10 +66,11 @@ pub(super) fn run(options: &Options, binary: &Path) -> Result<String> {
 }
 
 fn measure(one: &mut Running, lasting: Duration) -> Result<Round> {
-    let (port, store) = (one.port(), one.first_store());
+    let (port, stores) = (one.port(), one.store_ports());
     let (before, is_over) = (one.cpu_ns()?, AtomicBool::new(false));
+    let reads_before = reads_of(&stores)?;
     let mut latencies_ns = std::thread::scope(|scope| {
-        let stumbling = scope.spawn(|| stumble(store, &is_over));
+        let stumbling = scope.spawn(|| stumble(stores[0], &is_over));
         let read = |number| scope.spawn(move || read(port, number, lasting));
         let reading: Vec<_> = (0..CONNECTIONS).map(read).collect();
         let mut all = Vec::new();
@@ -80,6 +83,7 @@ fn measure(one: &mut Running, lasting: Duration) -> Result<Round> {
     })?;
     one.check_alive()?;
     let after = one.cpu_ns()?;
+    let copies = reads_of(&stores)? - reads_before;
     latencies_ns.sort_unstable();
     let count = latencies_ns.len();
     ensure!(count >= 1_000, "{count} reads are too few for a 99.9th percentile");
@@ -91,7 +95,31 @@ fn measure(one: &mut Running, lasting: Duration) -> Result<Round> {
         p999_us: at(0.999),
         cpu_us: each(before.proxy, after.proxy),
         store_cpu_us: each(before.stores, after.stores),
+        copies: copies as f64 / count as f64,
     })
+}
+
+/// `GET`s that these have carried out since they were started, together.
+fn reads_of(stores: &[u16]) -> Result<u64> {
+    let mut sum = 0;
+    for port in stores {
+        let mut stream = TcpStream::connect(("127.0.0.1", *port))?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        stream.write_all(command(&["INFO", "commandstats"]).as_bytes())?;
+        stream.write_all(command(&["QUIT"]).as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).context("INFO was not answered")?;
+        sum += reads_in(&text).with_context(|| format!("no count of GET in: {text}"))?;
+    }
+    Ok(sum)
+}
+
+/// As `INFO commandstats` has it: `cmdstat_get:calls=7,usec=…`; without the line there were none.
+fn reads_in(text: &str) -> Option<u64> {
+    match text.split_once("cmdstat_get:calls=") {
+        Some((_, rest)) => rest.split(',').next()?.parse().ok(),
+        None => text.contains("# Commandstats").then_some(0),
+    }
 }
 
 /// Has a Redis stand still, again and again.
@@ -137,7 +165,7 @@ fn table(options: &Options, load: &str, series: &Series) -> String {
     let mut text = format!(
         "Reads while one Redis stands still {STANDS_STILL} s in every {EVERY:?}: {} rounds x {} s, \
          {RATE}/s over {CONNECTIONS} connections, load average {load}\n\n\
-         {:<9} {:>8} {:>8} {:>9} {:>20} {:>20} {:>9}\n",
+         {:<9} {:>8} {:>8} {:>9} {:>20} {:>7} {:>20} {:>9}\n",
         options.rounds,
         options.seconds,
         "",
@@ -145,6 +173,7 @@ fn table(options: &Options, load: &str, series: &Series) -> String {
         "p99 us",
         "p99.9 us",
         format!("p99.9 / {REFERENCE}"),
+        "copies",
         "CPU us/read (min-max)",
         "Redis CPU"
     );
@@ -158,11 +187,12 @@ fn table(options: &Options, load: &str, series: &Series) -> String {
             .collect();
         let _ = writeln!(
             text,
-            "{name:<9} {:>8.0} {:>8.0} {:>9.0} {:>20} {:>20} {:>9.2}",
+            "{name:<9} {:>8.0} {:>8.0} {:>9.0} {:>20} {:>7.3} {:>20} {:>9.2}",
             median(|it| it.p50_us),
             median(|it| it.p99_us),
             median(|it| it.p999_us),
             interval(&ratios, 2),
+            median(|it| it.copies),
             spread(&values(rounds, |it| it.cpu_us)),
             median(|it| it.store_cpu_us),
         );
@@ -175,11 +205,12 @@ fn json(series: &Series) -> String {
     let of_one = |(name, rounds): &(&str, Vec<Round>)| {
         format!(
             "{{\"subject\":{},\"p50_us\":{},\"p99_us\":{},\"p999_us\":{},\
-             \"cpu_us_per_read\":{},\"store_cpu_us_per_read\":{}}}",
+             \"copies_per_read\":{},\"cpu_us_per_read\":{},\"store_cpu_us_per_read\":{}}}",
             quoted(name),
             list(&values(rounds, |it| it.p50_us)),
             list(&values(rounds, |it| it.p99_us)),
             list(&values(rounds, |it| it.p999_us)),
+            list(&values(rounds, |it| it.copies)),
             list(&values(rounds, |it| it.cpu_us)),
             list(&values(rounds, |it| it.store_cpu_us))
         )
@@ -203,6 +234,7 @@ mod tests {
                 p999_us: f64::from(n) * slower,
                 cpu_us: 2.0,
                 store_cpu_us: 1.0,
+                copies: 1.0,
             };
             (10..16).map(round).collect::<Vec<_>>()
         };
@@ -211,6 +243,17 @@ mod tests {
         let text = table(&Options::parse(&words).unwrap(), "0", &series);
         assert!(text.contains("2.00 (2.00-2.00)") && text.contains("1.00 (1.00-1.00)"), "{text}");
         assert!(json(&series).contains("\"p999_us\":[30.0000,33.0000,"));
+    }
+
+    #[test]
+    fn reads_are_those_that_redis_counts() {
+        // As redis-server 7.0.15 says it.
+        let text = "$172\r\n# Commandstats\r\ncmdstat_set:calls=2,usec=9,usec_per_call=4.50,\
+                    rejected_calls=0,failed_calls=0\r\ncmdstat_get:calls=71,usec=100,\
+                    usec_per_call=1.41,rejected_calls=0,failed_calls=0\r\n+OK\r\n";
+        assert_eq!(reads_in(text), Some(71));
+        assert_eq!(reads_in("# Commandstats\r\n"), Some(0));
+        assert_eq!(reads_in("-LOADING"), None);
     }
 
     /// An answer that comes late makes all reads late that were due meanwhile.

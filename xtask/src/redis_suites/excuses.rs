@@ -14,21 +14,12 @@ const fn excuse(suite: &'static str, test: &'static str, reason: &'static str) -
 
 const TRIMMED: &str = "MAXLEN ~ is MAXLEN = here: how much is left depends on how a server lays \
     its stream out";
-const UNTOUCHED: &str = "FLUSHALL counts as a write of every key: EXEC aborts without need";
+const WATCHED: &str = "a write counts for WATCH also where it changes nothing";
 const SETTINGS: &str = "CONFIG SET takes what is safe and equal at all duplicates";
-const MONITOR: &str = "MONITOR shows one server: ask a duplicate itself";
-const EVENTS: &str = "key events come from no duplicate";
 const USERS: &str = "there is one user, default, with the password of the service";
-const READ_COUNT: &str = "duplicates learn of deliveries as replicas of Redis do, which are not \
-    told how many entries a group has read";
 const TRIES: &str = "a consumer that waits here is tried again and again at a duplicate, which \
     counts each";
-const BUSY: &str = "who comes while a script runs waits until it has ended or was killed: \
-    nobody is told BUSY";
 const EXPIRES: &str = "keys expire at their time at each duplicate, also while clients are paused";
-const ERRORS: &str = "INFO of several servers has no errorstats";
-const FLAGS: &str = "nobody looks at the flags of functions: FCALL is kept back by CLIENT PAUSE as \
-    what writes, FCALL_RO is not";
 const GROUPS: &str = "unit/type/stream-cgroups";
 const PAUSING: &str = "unit/pause";
 const STREAM: &str = "unit/type/stream";
@@ -36,43 +27,26 @@ const SCRIPTING: &str = "unit/scripting";
 const INTROSPECTION: &str = "unit/introspection";
 
 pub(super) const EXCUSES: &[Excuse] = &[
-    excuse("unit/type/set", "SMOVE only notify dstset when the addition is successful", EVENTS),
+    excuse("unit/type/set", "SMOVE only notify dstset when the addition is successful", WATCHED),
     excuse(STREAM, "XADD with MAXLEN option and the '~' argument", TRIMMED),
     excuse(STREAM, "XADD with LIMIT *", TRIMMED),
     excuse(STREAM, "XTRIM with LIMIT *", TRIMMED),
     excuse(STREAM, "XTRIM with MAXLEN option basic test", TRIMMED),
     excuse(STREAM, "XTRIM with ~ is limited", TRIMMED),
-    excuse("unit/multi", "FLUSHALL does not touch non affected keys", UNTOUCHED),
-    excuse("unit/multi", "FLUSHDB does not touch non affected keys", UNTOUCHED),
-    excuse("unit/multi", "MULTI and script timeout", BUSY),
-    excuse("unit/multi", "EXEC and script timeout", BUSY),
-    excuse("unit/multi", "MULTI-EXEC body and script timeout", BUSY),
-    excuse("unit/multi", "just EXEC and script timeout", BUSY),
-    excuse("unit/keyspace", "COPY basic usage for stream-cgroups", READ_COUNT),
     excuse(
         "unit/bitops",
         "SETBIT/BITFIELD only increase dirty when the value changed",
         "rdb_changes_since_last_save is one server's, which also writes its watermark",
     ),
     excuse(INTROSPECTION, "CONFIG SET rollback on *", SETTINGS),
-    excuse(INTROSPECTION, "CONFIG SET set immutable", SETTINGS),
     excuse(INTROSPECTION, "CONFIG SET with multiple args", SETTINGS),
-    excuse(GROUPS, "Consumer group lag with XDELs", READ_COUNT),
     excuse(GROUPS, "XGROUP DESTROY should unblock XREADGROUP with -NOGROUP", TRIES),
-    excuse(GROUPS, "Consumer group read counter and lag sanity", READ_COUNT),
     excuse(SCRIPTING, "Script ACL check", USERS),
-    excuse(SCRIPTING, "Timedout read-only scripts can be killed by SCRIPT KILL*", BUSY),
-    excuse(SCRIPTING, "LUA redis.error_reply API*", ERRORS),
-    excuse(SCRIPTING, "SCRIPTING FLUSH ASYNC", "scripts are kept here, and INFO counts a server's"),
     excuse(SCRIPTING, "not enough good replicas", SETTINGS),
     excuse(SCRIPTING, "reject script do not cause a Lua stack leak", SETTINGS),
     excuse(SCRIPTING, "Consistent eval error reporting", SETTINGS),
-    excuse(SCRIPTING, "Timedout script does not cause a false dead client", BUSY),
-    excuse(PAUSING, "Test RO scripts are not blocked by pause RO", FLAGS),
     excuse(PAUSING, "Test both active and passive expires are skipped *", EXPIRES),
     excuse(INTROSPECTION, "CONFIG sanity", SETTINGS),
-    excuse(INTROSPECTION, "MONITOR *", MONITOR),
-    excuse("unit/pubsub", "Keyspace notifications: *", EVENTS),
     excuse(super::REDIS_PY, "*::test_acl_deluser", USERS),
     excuse(super::REDIS_PY, "*::test_acl_dryrun", USERS),
     excuse(super::REDIS_PY, "*::test_acl_list", USERS),
@@ -82,20 +56,7 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(super::REDIS_PY, "*::test_client_tracking", "client tracking is not offered"),
     excuse(super::REDIS_PY, "*::test_config_set_multi_params", SETTINGS),
     excuse(super::REDIS_PY, "*::test_xtrim_minlen_and_length_args", TRIMMED),
-    excuse(super::REDIS_PY, "*::test_watch_exec_no_unwatch", MONITOR),
-    excuse(super::REDIS_PY, "*::test_watch_reset_unwatch", MONITOR),
 ];
-
-/// Tests of a suite that wait for ever where they fail, as Redis's suite takes them.
-pub(super) fn hangs(suite: &str) -> Option<&'static str> {
-    match suite {
-        "unit/pubsub" => Some("/^Keyspace notifications: "),
-        PAUSING => Some("Test RO scripts are not blocked by pause RO"), // it leaves all paused
-        // They wait for BUSY, and leave a script that does not end.
-        SCRIPTING => Some("/^Timedout (read-only scripts|script does not)"),
-        _ => None,
-    }
-}
 
 /// The excuse for a test of a suite.
 pub(super) fn find(suite: &str, test: &str) -> Option<&'static Excuse> {

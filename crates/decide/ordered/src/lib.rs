@@ -56,7 +56,7 @@ pub use evenkeel_core::request::servers::{SERVERS_MAX, ServerSet};
 pub use leased::Leased;
 pub use members::{Dropped, Members, MembersConfig, Refused, ReplicaState};
 pub use moving::{Moving, Phase};
-pub use position::{Epoch, History, Position, Rejoin, Sequence};
+pub use position::{Epoch, History, Position, Rejoin, Sequence, Stretch};
 pub use session::{ConnectionKind, Consistency, Eligible, Session};
 pub use waiters::{Waiters, Wanted};
 pub use watches::{CLOCKS_APART_MS, Watched, Watches};

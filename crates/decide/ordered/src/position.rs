@@ -40,6 +40,20 @@ impl Position {
     }
 }
 
+/// A part of the order of writes as one server of a partition has lived through it, by its own
+/// words: from this watermark to that, both given in the same epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    /// Of that server.
+    pub partition: usize,
+    /// In which the numbers were given.
+    pub epoch: Epoch,
+    /// The first watermark of the epoch that is told.
+    pub first: Sequence,
+    /// The last.
+    pub last: Sequence,
+}
+
 /// The writes we know of: which epochs they were given in, and from where on the log holds them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
@@ -50,6 +64,8 @@ pub struct History {
     last: Sequence,
     /// The write at which a whole state begins that the log has too.
     state: Option<Sequence>,
+    /// What is known of terms before this one, and the epoch of this one, where no log told it.
+    told: Option<(Epoch, Vec<Stretch>)>,
 }
 
 /// What a server needs before it can be live.
@@ -86,7 +102,7 @@ impl History {
     ) -> Option<Self> {
         let is_ascending =
             epochs.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
-        let history = Self { epochs, held_from, last, state: None };
+        let history = Self { epochs, held_from, last, ..Self::default() };
         (is_ascending && held_from <= last.next()).then_some(history)
     }
 
@@ -94,7 +110,56 @@ impl History {
     pub fn from_watermark(furthest: Position) -> Self {
         let held_from = furthest.sequence.next();
         let last = furthest.sequence;
-        Self { epochs: vec![(furthest.epoch, last)], held_from, last, state: None }
+        Self { epochs: vec![(furthest.epoch, last)], held_from, last, ..Self::default() }
+    }
+
+    /// No log but what servers tell of the writes behind some watermark of theirs, one of each
+    /// partition: the history goes on from the furthest one's, in the epoch of that, and the log
+    /// is given what they tell. Of partitions that tell nothing only that watermark is known.
+    /// Stretches of that epoch are what was numbered in it already.
+    pub fn from_streams(furthest: Position, mut stretches: Vec<Stretch>) -> Self {
+        stretches.sort_by_key(|stretch| (stretch.epoch, stretch.first));
+        let mut history = Self::from_watermark(furthest);
+        let (term, last) = (furthest.epoch, furthest.sequence);
+        let numbered = stretches.iter().find(|stretch| stretch.epoch == term);
+        let since = numbered.map_or(last, |stretch| stretch.first);
+        stretches.retain(|stretch| stretch.epoch < term);
+        let begins = stretches.iter().map(|stretch| stretch.first).min().unwrap_or(last);
+        // Somebody may lack what came before: it is no history from the very beginning.
+        history.held_from = begins.next().max(Sequence(2)).min(last.next());
+        history.epochs.clear();
+        for stretch in &stretches {
+            let before = history.epochs.last().copied();
+            if before.is_none_or(|(epoch, _)| epoch < stretch.epoch) {
+                let first = before.map_or(stretch.first, |(_, first)| first.max(stretch.first));
+                history.epochs.push((stretch.epoch, first.min(since)));
+            }
+        }
+        history.epochs.push((term, since));
+        history.told = Some((term, stretches));
+        history
+    }
+
+    /// The watermark of a server of a partition, as this history names that place; `None` where it
+    /// is not known what a server that has it has lived through. Where a log tells the history, its
+    /// epochs tell that ([`History::is_ours`]).
+    pub fn renamed(&self, partition: usize, watermark: Position) -> Option<Position> {
+        let Some((term, stretches)) = &self.told else { return Some(watermark) };
+        if watermark.epoch >= *term {
+            return Some(watermark);
+        }
+        let is_within = |it: &Stretch| {
+            it.partition == partition
+                && it.epoch == watermark.epoch
+                && (it.first..=it.last).contains(&watermark.sequence)
+        };
+        let is_told = stretches.iter().any(is_within);
+        is_told.then(|| self.position(watermark.sequence))
+    }
+
+    /// Whether a watermark was given in a term before this one, of which no log tells.
+    pub fn is_of_earlier_term(&self, watermark: Position) -> bool {
+        self.told.as_ref().is_some_and(|(term, _)| watermark.epoch < *term)
     }
 
     /// The last write.
@@ -220,6 +285,69 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const fn stretch(partition: usize, epoch: u64, first: u64, last: u64) -> Stretch {
+        Stretch { partition, epoch: Epoch(epoch), first: Sequence(first), last: Sequence(last) }
+    }
+
+    #[test]
+    fn who_is_on_a_stretch_that_is_told_is_ours_and_nobody_else_of_an_earlier_term() {
+        // Partition 1 tells nothing of epoch 4 behind 95, and 100 was another's.
+        let told = vec![
+            stretch(0, 3, 40, 90),
+            stretch(0, 4, 90, 100),
+            stretch(1, 4, 90, 95),
+            stretch(1, 5, 100, 100),
+        ];
+        let history = History::from_streams(at(9, 100), told);
+        assert_eq!((history.last(), history.held_from()), (at(9, 100), Sequence(41)));
+        assert!(!history.is_whole());
+        let replayed = |partition, watermark| {
+            let renamed = history.renamed(partition, watermark)?;
+            match history.rejoin(Some(renamed), true, true) {
+                Rejoin::Replay { after } => Some(after.0),
+                other => panic!("{watermark:?}: {other:?}"),
+            }
+        };
+        for (partition, watermark, expected) in [
+            (0, at(3, 40), Some(40)),
+            (0, at(3, 90), Some(90)),
+            (0, at(4, 90), Some(90)),
+            (0, at(4, 100), Some(100)),
+            (1, at(4, 95), Some(95)),
+            (1, at(5, 100), Some(100)),
+            (1, at(9, 100), Some(100)),
+            // Not told: before, behind, of another partition, of an epoch between.
+            (0, at(3, 39), None),
+            (0, at(3, 91), None),
+            (1, at(4, 96), None),
+            (1, at(3, 60), None),
+            (0, at(2, 60), None),
+            (0, at(5, 100), None),
+        ] {
+            assert_eq!(replayed(partition, watermark), expected, "{partition} {watermark:?}");
+        }
+        // In this term the order goes on as ever, and the log forgets.
+        let mut history = history;
+        assert_eq!(history.advance(), at(9, 101));
+        assert!(history.is_ours(at(9, 101)) && !history.is_ours(at(9, 102)));
+        assert!(history.is_of_earlier_term(at(5, 100)) && !history.is_of_earlier_term(at(9, 1)));
+        history.forget_before(Sequence(80));
+        let renamed = history.renamed(0, at(3, 60)).unwrap();
+        assert_eq!(history.rejoin(Some(renamed), true, true), Rejoin::Copy);
+    }
+
+    #[test]
+    fn where_nothing_is_told_it_is_as_with_the_furthest_alone() {
+        let history = History::from_streams(at(9, 100), Vec::new());
+        assert_eq!(history.renamed(0, at(9, 100)), Some(at(9, 100)));
+        assert_eq!(history.renamed(0, at(8, 100)), None);
+        assert_eq!(history.held_from(), Sequence(101));
+        assert_eq!(History::from_watermark(at(9, 100)).renamed(0, at(8, 7)), Some(at(8, 7)));
+        // A service that was never written to.
+        let new = History::from_streams(at(2, 0), vec![stretch(0, 0, 0, 0)]);
+        assert_eq!((new.last(), new.held_from()), (at(2, 0), Sequence(1)));
+    }
 
     fn at(epoch: u64, sequence: u64) -> Position {
         Position { epoch: Epoch(epoch), sequence: Sequence(sequence) }

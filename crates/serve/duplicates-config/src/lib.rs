@@ -20,7 +20,8 @@ use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_core::request::select::Policy;
 use evenkeel_ordered::{Consistency, MembersConfig};
 
-use access::{ClientAccess, Login, StoreLogin};
+pub use access::ClientAccess;
+use access::{Login, StoreLogin};
 use evenkeel_leadership::layout::MapPlace;
 use evenkeel_leadership::{EtcdSettings, Group};
 use evenkeel_manager::ManagerSettings;
@@ -34,7 +35,7 @@ use evenkeel_stores::store::embedded::{Embedded, EmbeddedSettings};
 use evenkeel_stores::store::memcached::Memcached;
 use evenkeel_stores::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
 use evenkeel_stores::store::{Host, Pauses};
-use evenkeel_wal::LogSettings;
+use evenkeel_wal::{LogSettings, Sync};
 
 /// How long the first connection to a store that is no Redis may take.
 const OPENING: Duration = Duration::from_secs(10);
@@ -425,6 +426,13 @@ impl DuplicatesConfig {
         is_somewhere.then(|| ServerAddress::from(SocketAddr::new(host, at.port())))
     }
 
+    /// The same with another port for clients of Redis Cluster.
+    #[must_use]
+    pub fn with_door(&self, port: u16) -> Self {
+        let beside = |at: SocketAddr| SocketAddr::new(at.ip(), port);
+        Self { cluster: self.cluster.map(beside), ..self.clone() }
+    }
+
     /// What each group is made of, as a service of its own: partitions, spares, shards and slots
     /// in runs, a name, a folder and a door. The name is in every duplicate, and has
     /// the number of groups: duplicates of a service that was dealt otherwise are refused.
@@ -442,6 +450,7 @@ impl DuplicatesConfig {
                 name: format!("{}.{number}of{of}", self.name),
                 cluster: self.cluster.map(beside),
                 group,
+                sentinel: self.sentinel.filter(|_| number == 0),
                 shards: (self.shards / of).max(partitions.len()),
                 partitions,
                 log_directory: directory.join("log"),
@@ -457,6 +466,16 @@ impl DuplicatesConfig {
     pub fn service(&self) -> &str {
         let Group { number, of } = self.group;
         self.name.strip_suffix(&format!(".{number}of{of}")).unwrap_or(&self.name)
+    }
+
+    /// Names the thread that is to run it. The groups of a service share as many as there are
+    /// workers: who serves several finds more commands each time it wakes, so that each costs less
+    /// CPU. A group that waits for its disk before each send has a thread of its own.
+    pub fn thread(&self, workers: usize) -> String {
+        match self.group.is_whole() || self.log.sync == Sync::Always {
+            true => self.name.clone(),
+            false => format!("{}.{}", self.service(), self.group.number % workers.max(1)),
+        }
     }
 
     /// All duplicates, partition after partition.

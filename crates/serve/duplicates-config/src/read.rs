@@ -29,7 +29,7 @@ use evenkeel_stores::resp::request::Limits;
 use evenkeel_stores::store::cassandra::{CassandraAccess, CassandraSettings};
 use evenkeel_stores::store::embedded::EmbeddedSettings;
 use evenkeel_stores::store::zookeeper::ZooKeeperSettings;
-use evenkeel_wal::{LogSettings, Sync};
+use evenkeel_wal::{LogPlace, LogSettings, Sync};
 
 /// A read is sent to so many at once: as many as attempts that a call may make.
 const COPIES: RangeInclusive<u8> = 1..=ATTEMPTS_MAX as u8;
@@ -103,6 +103,7 @@ impl<'a> Duplicates<'a> {
         let count = partitions.len().max(1);
         let is_single = spares.is_empty() && partitions.iter().all(|of| of.len() < 2);
         let shards = table.key("shards").integer().between(count..=SLOTS).or(64.max(count));
+        let members = members(table);
         let groups = table.key("groups").integer().between(1..=SERVERS_MAX).or(1);
         let config = DuplicatesConfig {
             name: name.to_owned(),
@@ -123,11 +124,11 @@ impl<'a> Duplicates<'a> {
             policy: evenkeel_proxy::config::read::policy(table.key("policy"), "least-outstanding"),
             hedge: hedge(table, is_single),
             safeguards: table.key("safeguards").section(shared::safeguards),
-            members: members(table),
+            log: log_settings(table, store, members.acknowledge),
+            members,
             log_directory: directory.join("log"),
             map: MapPlace::File(directory.join("layout")),
             spares,
-            log: log_settings(table),
             access: ClientAccess::read(table),
             limits: limits(table),
             clients_max: table.key("clients_max").integer().between(1..=1_000_000).or(10_000),
@@ -161,11 +162,10 @@ fn missing_for_groups(config: &DuplicatesConfig, store: Store) -> Option<String>
         }
         _ if store != Store::Redis => "store = \"redis\": other processes reach only servers",
         _ if !is_turns => "coordination in etcd and standby = true: each group has a lease",
-        None => "cluster too: only clients of Redis Cluster find the group of a key",
+        None => "cluster too: each group has a door there, also for the service's processes",
         Some(last) if last < of || last > usize::from(u16::MAX) => {
             "a port of cluster with a free one behind it for each further group, at most 65535"
         }
-        _ if config.sentinel.is_some() => "no sentinel: it tells of one leader, of all keys",
         _ => return None,
     };
     Some(missing.to_owned())
@@ -278,17 +278,50 @@ fn members(table: &mut Table<'_>) -> MembersConfig {
     }
 }
 
-fn log_settings(table: &mut Table<'_>) -> LogSettings {
-    let default = LogSettings::default();
+/// What is kept in memory, by default: seconds of writes. It is made of so many segments.
+const MEMORY_BYTES: u64 = 256 << 20;
+const MEMORY_SEGMENTS: u64 = 16;
+
+fn log_settings(table: &mut Table<'_>, store: Store, acknowledge: Acknowledge) -> LogSettings {
+    let places = [("disk", LogPlace::Disk), ("memory", LogPlace::Memory)];
+    let place = table.key("log").variant(&places).or(LogPlace::Disk);
+    let missing = match (place, acknowledge, store) {
+        (LogPlace::Disk, ..) => None,
+        (_, Acknowledge::One, _) => Some(
+            "acknowledge = \"majority\" or \"all\": what one duplicate alone has is lost with it, \
+             if no log on a disk has it",
+        ),
+        (_, _, Store::Redis) => None,
+        _ => Some("store = \"redis\": who leads next reads what servers have of their streams"),
+    };
+    if let Some(expected) = missing {
+        table.problem("log", Mismatch::new("\"memory\"", expected));
+    }
+    let default = match place {
+        LogPlace::Disk => LogSettings::default(),
+        LogPlace::Memory => LogSettings {
+            bytes_max: MEMORY_BYTES,
+            segment_bytes: MEMORY_BYTES / MEMORY_SEGMENTS,
+            sync: Sync::Never,
+            place,
+        },
+    };
     let segment = table.key("log_segment_bytes").bytes().between(SEGMENT_BYTES);
-    let segment_bytes = segment.or(default.segment_bytes);
-    let whole = table.key("log_bytes_max").bytes().between(LOG_BYTES);
-    let bytes_max = whole.or(default.bytes_max.max(2 * segment_bytes));
+    let segment = segment.optional();
+    let whole = table.key("log_bytes_max").bytes().between(LOG_BYTES).optional();
+    let of_whole = whole.filter(|_| place == LogPlace::Memory).map(|it| it / MEMORY_SEGMENTS);
+    let of_whole = of_whole.map(|bytes| bytes.max(*SEGMENT_BYTES.start()));
+    let segment_bytes = segment.or(of_whole).unwrap_or(default.segment_bytes);
+    let bytes_max = whole.unwrap_or(default.bytes_max.max(2 * segment_bytes));
     if bytes_max < 2 * segment_bytes {
         let came = format!("{bytes_max} bytes");
         let expected = format!("at least two segments: {} bytes", 2 * segment_bytes);
         table.problem("log_bytes_max", Mismatch::new(came, expected));
     }
+    LogSettings { segment_bytes, bytes_max, sync: log_sync(table, default.sync), place }
+}
+
+fn log_sync(table: &mut Table<'_>, default: Sync) -> Sync {
     let expected = "\"always\", \"never\" or a time such as \"1s\"";
     let parse = |text: &str| match text {
         "always" => Ok(Sync::Always),
@@ -299,8 +332,7 @@ fn log_settings(table: &mut Table<'_>) -> LogSettings {
             .map(Sync::Every)
             .ok_or_else(|| Mismatch::new(format!("{text:?}"), expected)),
     };
-    let sync = table.key("log_sync").parsed(expected, default.sync, parse).or(default.sync);
-    LogSettings { segment_bytes, bytes_max, sync }
+    table.key("log_sync").parsed(expected, default, parse).or(default)
 }
 
 fn limits(table: &mut Table<'_>) -> Limits {

@@ -1,5 +1,6 @@
 //! Services of several groups: what each is made of, and what they need.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use evenkeel_settings::{Node, Problems};
@@ -54,9 +55,22 @@ fn each_group_has_its_run_of_everything() {
 }
 
 #[test]
+fn groups_share_threads_unless_they_wait_for_a_disk() {
+    let threads = |more: &str, workers: usize| {
+        let groups = read(&format!("groups = 5\n{more}")).unwrap().split();
+        let names: BTreeSet<String> = groups.iter().map(|it| it.thread(workers)).collect();
+        names.len()
+    };
+    assert_eq!([1, 2, 5, 64].map(|workers| threads("", workers)), [1, 2, 5, 5]);
+    assert_eq!(threads("log_sync = 'never'", 2), 2);
+    assert_eq!(threads("log_sync = 'always'", 2), 5);
+}
+
+#[test]
 fn a_service_without_groups_is_as_it_is() {
     let [one] = &read("").unwrap().split()[..] else { panic!("several") };
     assert_eq!((&*one.name, one.service(), one.shards), ("cart", "cart", 64));
+    assert_eq!(one.thread(2), "cart");
     assert_eq!(one.log_directory, Path::new("/var/cart/log"));
     let etcd = one.etcd.as_ref().unwrap();
     assert_eq!(etcd.of_group(one.group).prefix, "evenkeel/duplicates/cart");
@@ -71,7 +85,6 @@ fn what_groups_need_is_said() {
         ("cluster", "groups = 2", "cluster too"),
         ("cluster", "groups = 2\ncluster = '127.0.0.1:0'", "a port of cluster"),
         ("cluster", "groups = 2\ncluster = '127.0.0.1:65535'", "at most 65535"),
-        ("", "groups = 2\nsentinel = '127.0.0.1:26379'", "no sentinel"),
         ("store", "groups = 2\nstore = 'memcached'", "store = \"redis\""),
     ] {
         let problems = read_instead(without, more).expect_err(more).to_string();

@@ -25,6 +25,9 @@ impl Inner {
     /// no longer held.
     #[must_use]
     pub fn submit(&mut self, id: ClientId, parsed: ParsedCommand<'_>) -> bool {
+        if self.heed_users(None) && self.client(id).is_none() {
+            return true; // its user was changed
+        }
         let Some(command) = commands::lookup(parsed.argument(0)) else {
             self.refuse_as(id, |out| commands::unknown(parsed.arguments(), out));
             return true;
@@ -55,7 +58,10 @@ impl Inner {
         if self.answers_listener(id, (command, class), parsed.arguments()) {
             return true;
         }
-        if self.answers_cluster(id, (command, class), parsed) {
+        if self.answers_cluster(id, (command, class), parsed)
+            || self.answers_monitor(id, class)
+            || self.says_busy(id, (command, class), parsed)
+        {
             return true;
         }
         if let Some(is_taken) = self.keeps_back(id, (command, class), parsed) {
@@ -65,7 +71,7 @@ impl Inner {
             || self.holds_behind_effects(id, command, class, parsed)
             || self.asks_deadlines(id, (command, class), parsed)
             || self.asks_last_id(id, (command, class), parsed)
-            || self.holds_channels(id, class)
+            || self.holds_channels(id, class, parsed)
         {
             return false;
         }
@@ -85,6 +91,9 @@ impl Inner {
         let is_known = client.is_known();
         let in_transaction = client.transaction.is_some();
         client.about.said(command.name, parsed.length, now);
+        if is_known && !self.monitors.is_empty() {
+            self.show_command(id, (command, class), parsed);
+        }
         match class {
             Class::Local(local) if in_transaction && is_known && is_outside_transactions(local) => {
                 self.refuse(id, OUTSIDE_TRANSACTIONS);
@@ -369,6 +378,8 @@ impl Inner {
             self.calls[call].copies.answer(server);
             self.members.sent(self.now, server, Some(sequence));
             self.members.answered(self.now, server, Some(sequence));
+            // Its stream tells what it has done; the number of that must come next.
+            self.mark(server);
         }
         self.send_write(rest, call, position, write);
         if let Some(client) = self.client(id) {
@@ -441,6 +452,9 @@ impl Inner {
             Repeat::Partial | Repeat::Once => self.stamp_behind(write.commands, write.is_single),
         };
         for server in to.iter() {
+            if write.repeat != Repeat::Idempotent {
+                self.mark_before_group(server);
+            }
             let connection = &mut self.servers[server].ordered;
             let owed = match write.repeat {
                 Repeat::Idempotent => {
@@ -463,12 +477,12 @@ impl Inner {
 }
 
 /// In words of ours: Redis takes these.
-const OUTSIDE_TRANSACTIONS: &str = "ERR subscriptions are not taken within MULTI here: send it \
-    before MULTI or after EXEC";
+const OUTSIDE_TRANSACTIONS: &str = "ERR MONITOR and subscriptions are not taken within MULTI here: \
+    send it before MULTI or after EXEC";
 
 /// What has no place in a transaction here.
 const fn is_outside_transactions(local: Local) -> bool {
-    matches!(local, Local::Subscribe(_) | Local::Unsubscribe(_))
+    matches!(local, Local::Monitor | Local::Subscribe(_) | Local::Unsubscribe(_))
 }
 
 /// What may be said in a transaction, or says that it is over.

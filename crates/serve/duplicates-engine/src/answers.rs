@@ -53,7 +53,7 @@ impl Inner {
         }
         match owed {
             Owed::Page { number } => self.page_answered(server, number, reply),
-            Owed::Access { call } => self.access_answered(server, call, reply),
+            Owed::Access { call } => self.plain_answered(server, call, reply, is_refusal),
             Owed::Group { call, is_single, refusal, .. } => {
                 let answer = answer_of_group(is_single, refusal, reply);
                 let Some(answer) = answer.as_deref() else { return Err(Some(Dropped::Failed)) };
@@ -66,7 +66,7 @@ impl Inner {
             Owed::LastId { question } => self.last_id_answered(server, &question, reply),
             Owed::Inquiry { inquiry } => self.inquiry_answered(server, &inquiry, reply),
             Owed::Chosen => self.chosen(server, reply)?,
-            Owed::Mark { watermark } => self.members.marked(self.now, server, watermark),
+            Owed::Mark { watermark } => self.mark_answered(server, watermark, reply)?,
             Owed::Given { is_key } => self.given_answered(server, is_key, reply)?,
             Owed::Dump { copy } | Owed::Expiry { copy, .. } if reply.first() == Some(&b'-') => {
                 self.members.answered(self.now, server, None);
@@ -95,6 +95,10 @@ impl Inner {
                 self.question_answered(server, (question, part), reply);
             }
             Owed::Expiring { asking } => self.expiry_asked_answered(server, asking, reply),
+            Owed::Functions { generation } => {
+                self.members.answered(self.now, server, None);
+                self.functions_told(generation, Some(reply));
+            }
             Owed::Dump { copy }
                 if functions::is_name(&copy.key) && functions::is_refused(reply) =>
             {
@@ -124,13 +128,47 @@ impl Inner {
         Ok(())
     }
 
-    fn access_answered(&mut self, server: usize, key: usize, reply: &[u8]) {
+    /// Whoever leads next may have no log but the duplicates', and takes the one with the highest
+    /// watermark: one that has a write and not the watermark behind it may not be chosen, so it
+    /// does not count. Nor does what a read has seen there until then.
+    fn plain_answered(&mut self, server: usize, call: usize, reply: &[u8], is_refusal: bool) {
+        let unmarked = &self.servers[server].ordered.unmarked;
+        let may_show = self.calls[call].write.is_some() || !unmarked.is_empty();
+        if is_refusal || !may_show || !self.is_log_in_memory() {
+            return self.access_answered(server, call, reply);
+        }
+        self.members.answered(self.now, server, None);
+        self.servers[server].ordered.unmarked.push_back((call, reply.to_vec()));
+    }
+
+    fn mark_answered(
+        &mut self,
+        server: usize,
+        watermark: Sequence,
+        reply: &[u8],
+    ) -> Result<(), Option<Dropped>> {
+        if self.is_log_in_memory() && reply.first() == Some(&b'-') {
+            return Err(Some(Dropped::Failed));
+        }
+        self.members.marked(self.now, server, watermark);
+        while let Some((call, reply)) = self.servers[server].ordered.unmarked.pop_front() {
+            self.call_answered(server, call, &reply);
+        }
+        Ok(())
+    }
+
+    fn access_answered(&mut self, server: usize, call: usize, reply: &[u8]) {
+        let write = self.calls[call].write_at(self.members.partition(server));
+        self.members.answered(self.now, server, write);
+        self.call_answered(server, call, reply);
+    }
+
+    fn call_answered(&mut self, server: usize, key: usize, reply: &[u8]) {
         let partition = self.members.partition(server);
         let call = &mut self.calls[key];
         let is_mirror = call.is_mirrored_at(partition);
         let write = call.write_at(partition);
         call.copies_at(partition).answer(server);
-        self.members.answered(self.now, server, write);
         let took = self.now.since(call.opened);
         call.first_took.get_or_insert(took);
         self.counts.answered(server, took);
@@ -161,6 +199,9 @@ impl Inner {
         } else if let Some((id, _)) = call.client {
             let seen = self.members.sent_to(server);
             self.saw(id, seen);
+        }
+        if self.calls[key].removes_expired {
+            self.removal_answered(server, key, reply);
         }
         let call = &mut self.calls[key];
         if call.client.is_some() && call.answer.is_none() && !is_mirror {
@@ -264,7 +305,87 @@ pub(super) fn has_failed(reply: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_ordered::Acknowledge;
+    use evenkeel_wal::LogPlace;
+
+    use super::super::world::World;
     use super::*;
+
+    const ORDERED: ConnectionKind = ConnectionKind::Ordered;
+
+    fn in_memory() -> World {
+        World::start(3, |config| {
+            config.members.acknowledge = Acknowledge::Majority;
+            config.log.place = LogPlace::Memory;
+            config.consistency = Consistency::Strong;
+        })
+    }
+
+    /// Killed between the two, the leader would be followed by one that lacks the write.
+    #[test]
+    fn without_a_disk_a_write_counts_where_its_watermark_is() {
+        let mut world = in_memory();
+        let client = world.client();
+        assert!(world.tell(client, &["SET", "k", "1"]));
+        world.engine.borrow().flush();
+        for server in 0..3 {
+            let asked = world.asked(server, ORDERED);
+            assert_eq!(asked, ["SET k 1", "SET evenkeel:watermark 1 1"], "in the same bytes");
+        }
+        world.say(0, ORDERED, "+OK\r\n");
+        world.say(1, ORDERED, "+OK\r\n");
+        assert_eq!(world.heard(client), "", "a majority has it, and nobody can know");
+        world.say(1, ORDERED, "+OK\r\n");
+        assert_eq!(world.heard(client), "", "one of three");
+        world.lose(0, Dropped::Lost);
+        assert_eq!(world.heard(client), "", "it has answered and counts no more");
+        world.say(2, ORDERED, "+OK\r\n");
+        assert_eq!(world.heard(client), "");
+        world.say(2, ORDERED, "+OK\r\n");
+        assert_eq!(world.heard(client), "+OK\r\n");
+        let inner = world.engine.borrow();
+        assert!(inner.calls.is_empty(), "something is left");
+        assert!((1..3).all(|server| inner.members.applied(server) == Sequence(1)));
+        assert!((1..3).all(|server| inner.members.owed(server) == 0));
+    }
+
+    /// What a strong read has seen must be found later, too.
+    #[test]
+    fn without_a_disk_a_strong_read_waits_for_the_watermark_of_what_it_saw() {
+        let mut world = in_memory();
+        let (client, other) = (world.client(), world.client());
+        assert!(world.tell(client, &["SET", "k", "1"]));
+        assert!(world.tell(other, &["GET", "k"]));
+        world.engine.borrow().flush();
+        let readers: Vec<usize> = (0..3).filter(|&server| world.waiting(server)[0] == 3).collect();
+        assert_eq!(readers.len(), 2, "a majority is asked");
+        for &server in &readers {
+            world.say(server, ORDERED, "+OK\r\n");
+            world.say(server, ORDERED, "$1\r\n1\r\n");
+        }
+        assert_eq!((world.heard(client), world.heard(other)), (String::new(), String::new()));
+        readers.iter().for_each(|&server| drop(world.say(server, ORDERED, "+OK\r\n")));
+        let told = (world.heard(client), world.heard(other));
+        assert_eq!(told, ("+OK\r\n".to_owned(), "$1\r\n1\r\n".to_owned()));
+    }
+
+    /// What a transaction has as its watermark is not written where it fails.
+    #[test]
+    fn without_a_disk_what_comes_before_a_transaction_is_marked_before_it() {
+        let mut world = in_memory();
+        let client = world.client();
+        assert!(world.tell(client, &["SET", "k", "1"]));
+        assert!(world.tell(client, &["INCR", "k"]));
+        world.engine.borrow().flush();
+        let asked = world.asked(0, ORDERED);
+        let expected = ["SET k 1", "SET evenkeel:watermark 1 1", "MULTI", "INCR k"];
+        assert_eq!(asked[..4], expected);
+        for server in 0..2 {
+            world.say(server, ORDERED, "+OK\r\n");
+            world.say(server, ORDERED, "+OK\r\n");
+        }
+        assert_eq!(world.heard(client), "+OK\r\n");
+    }
 
     #[test]
     fn the_answer_of_a_group_is_that_of_its_commands() {

@@ -13,7 +13,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_core::Instant;
 use evenkeel_ordered::Sequence;
 
 use super::Inner;
@@ -40,23 +39,31 @@ pub(super) type Published = BTreeMap<usize, Vec<u8>>;
 #[derive(Debug, Default)]
 pub(super) struct Listening {
     to: channels::Listening,
-    /// Since when much waits for it.
-    slow_since: Option<Instant>,
 }
 
 impl Inner {
     /// Has a command about channels wait until the commands before it are answered; whether it has
     /// to.
-    pub(super) fn holds_channels(&mut self, id: ClientId, class: Class) -> bool {
+    pub(super) fn holds_channels(
+        &mut self,
+        id: ClientId,
+        class: Class,
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
         let Class::Local(local) = class else { return false };
         let client = self.client(id).filter(|client| match (local, &client.transaction) {
-            (Local::Publish(_) | Local::Subscribe(_) | Local::Unsubscribe(_), None) => true,
+            // What is shown or told comes behind the answers that are owed.
+            (Local::Publish(_) | Local::Subscribe(_) | Local::Unsubscribe(_), None)
+            | (Local::Monitor, None) => true,
             (Local::Exec, Some(transaction)) => transaction.publishes(),
             _ => false,
         });
-        let last = client.and_then(|client| client.last_waiting());
-        last.into_iter().for_each(|slot| self.hold_behind(id, slot));
-        last.is_some()
+        let Some(client) = client else { return false };
+        if let Some(slot) = client.last_waiting() {
+            self.hold_behind(id, slot);
+            return true;
+        }
+        matches!(local, Local::Subscribe(kind) if self.awaits_events(id, kind, parsed))
     }
 
     /// A client of RESP2 that listens may not say everything; whether it was answered so.
@@ -66,7 +73,7 @@ impl Inner {
         (command, class): (&Command, Class),
         arguments: Arguments<'_>,
     ) -> bool {
-        let Some(client) = self.client(id).filter(|client| client.is_listening()) else {
+        let Some(client) = self.client(id).filter(|client| client.listening.is_some()) else {
             return false;
         };
         if client.protocol == Protocol::Resp3 {
@@ -101,7 +108,9 @@ impl Inner {
         let to = &mut client.listening.get_or_insert_default().to;
         let mut told = Vec::new();
         for name in names {
-            self.subscriptions.add(id, to, kind, name);
+            if self.subscriptions.add(id, to, kind, name) {
+                self.key_events.listens(kind, name, true);
+            }
             confirm(&mut told, client.protocol, (kind, true), Some(name), to.count(kind));
         }
         self.confirm_to(id, &told);
@@ -118,7 +127,9 @@ impl Inner {
         }
         let mut told = Vec::new();
         for name in &names {
-            self.subscriptions.remove(id, to, kind, name);
+            if self.subscriptions.remove(id, to, kind, name) {
+                self.key_events.listens(kind, name, false);
+            }
             confirm(&mut told, client.protocol, (kind, false), Some(name), to.count(kind));
         }
         if names.is_empty() {
@@ -148,6 +159,7 @@ impl Inner {
             let names: Vec<Box<[u8]>> = listening.to.names(kind).cloned().collect();
             for name in names {
                 self.subscriptions.remove(id, &mut listening.to, kind, &name);
+                self.key_events.listens(kind, &name, false);
             }
         }
     }
@@ -198,7 +210,11 @@ impl Inner {
     }
 
     /// Sends a message to who listens; to how many.
-    fn send_message(&mut self, (kind, channel, message): Message<'_>, seen: Sequence) -> usize {
+    pub(super) fn send_message(
+        &mut self,
+        (kind, channel, message): Message<'_>,
+        seen: Sequence,
+    ) -> usize {
         let direct: Vec<ClientId> = self.subscriptions.of(kind, channel).collect();
         let word: &[u8] = if kind == Channels::Sharded { b"smessage" } else { b"message" };
         let mut told = direct.len();
@@ -214,7 +230,6 @@ impl Inner {
 
     fn deliver(&mut self, clients: &[ClientId], words: &[&[u8]], seen: Sequence) {
         let mut messages = [Vec::new(), Vec::new()];
-        let now = self.now;
         for &id in clients {
             let Some(client) = self.client(id) else { continue };
             let message = &mut messages[usize::from(client.protocol == Protocol::Resp3)];
@@ -223,23 +238,29 @@ impl Inner {
                 words.iter().for_each(|word| encode::bulk(message, word));
             }
             client.session.saw(seen);
-            client.out.extend_from_slice(message);
-            client.waker.iter().for_each(std::task::Waker::wake_by_ref);
-            let waiting = client.answer_bytes();
-            let Some(listening) = &mut client.listening else { continue };
-            let slow_since = *listening.slow_since.get_or_insert(now);
-            if waiting <= WAITING_BYTES_LONG {
-                listening.slow_since = None;
-            } else if waiting > WAITING_BYTES_MAX || now.since(slow_since) > LONG {
-                self.cut_off(id, waiting);
-            }
+            self.push(id, message);
+        }
+    }
+
+    /// Sends a client what is no answer; one that does not read is cut off.
+    pub(super) fn push(&mut self, id: ClientId, message: &[u8]) {
+        let now = self.now;
+        let Some(client) = self.client(id) else { return };
+        client.out.extend_from_slice(message);
+        client.waker.iter().for_each(std::task::Waker::wake_by_ref);
+        let waiting = client.answer_bytes();
+        let slow_since = *client.slow_since.get_or_insert(now);
+        if waiting <= WAITING_BYTES_LONG {
+            client.slow_since = None;
+        } else if waiting > WAITING_BYTES_MAX || now.since(slow_since) > LONG {
+            self.cut_off(id, waiting);
         }
     }
 
     /// Ends the connection of a client that does not read.
     fn cut_off(&mut self, id: ClientId, bytes: usize) {
         let service = &self.config.name;
-        tracing::warn!(service, bytes, "a client does not read what it subscribed to: cut off");
+        tracing::warn!(service, bytes, "a client does not read what it listens to: cut off");
         self.counts.subscribers_cut_off += 1;
         self.dismiss(id); // it was woken, and finds that it is gone
     }

@@ -22,6 +22,8 @@ pub(super) const BAD_NAME: &str =
     "ERR Client names cannot contain spaces, newlines or special characters.";
 const NO_TRACKING: &str = "ERR client tracking is not offered here: keep values in the client \
                            for a time of your own, or read them with consistency eventual";
+/// What is kept of a process's word is bounded; it is of 16 bytes.
+const WORD_BYTES_MAX: usize = 64;
 const BAD_ADDRESS: &str = "ERR EK.RELAYED takes the client's address, such as 10.0.0.7:40312";
 
 impl Client {
@@ -36,7 +38,7 @@ impl Client {
             name: String::from_utf8_lossy(&self.name).into_owned(),
             age_s: now.since(about.since).as_secs(),
             idle_s: now.since(about.said_at).as_secs(),
-            kind: if self.is_listening() { Kind::PubSub } else { Kind::Normal },
+            kind: if self.listening.is_some() { Kind::PubSub } else { Kind::Normal },
             database: self.database,
             multi: queued.map_or(-1, |it| it.shapes.len() as i64),
             out_bytes: self.answer_bytes(),
@@ -60,14 +62,34 @@ impl Inner {
         }
     }
 
-    /// `EK.RELAYED address`: a process that stands by passes this client on.
+    /// `EK.RELAYED address [ROUTED word]`: a process that stands by passes this client on; or, of a
+    /// service of several groups, the commands of a plain client that are this group's. Such a
+    /// session goes on where another one ended, maybe at another leader: so it begins with having
+    /// seen every write.
     pub(super) fn relayed(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
         let address = std::str::from_utf8(parsed.argument(1)).ok();
         let Some(address) = address.and_then(|text| text.parse::<SocketAddr>().ok()) else {
             return self.refuse(id, BAD_ADDRESS);
         };
+        let arguments = parsed.arguments();
+        let routed = match (arguments.get(2), arguments.get(3)) {
+            (None, _) => None,
+            (Some(_), Some(word))
+                if arguments.is(2, "routed")
+                    && parsed.len() == 4
+                    && word.len() <= WORD_BYTES_MAX =>
+            {
+                Some(String::from_utf8_lossy(word).into_owned())
+            }
+            (Some(_), _) => return self.refuse(id, SYNTAX),
+        };
+        let last = self.history.last().sequence;
         if let Some(client) = self.client(id) {
             client.about.address = address.to_string();
+            if routed.is_some() {
+                (client.routed, client.is_of_cluster) = (routed, false);
+                client.session.saw(last);
+            }
         }
         self.ok(id);
     }
@@ -251,8 +273,13 @@ impl Inner {
             client.is_ending = true;
             return;
         }
-        let waker = client.waker.take();
-        self.dismiss(other);
+        self.drop_client(other);
+    }
+
+    /// Ends a connection at once.
+    pub(super) fn drop_client(&mut self, id: ClientId) {
+        let waker = self.client(id).and_then(|client| client.waker.take());
+        self.dismiss(id);
         waker.into_iter().for_each(std::task::Waker::wake);
     }
 

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
+use evenkeel_core::Instant;
 use evenkeel_ordered::{Consistency, Sequence, Session};
 
 use super::about::About;
@@ -34,6 +35,10 @@ pub struct Client {
     pub(super) watching: Option<Box<Watching>>,
     /// What it subscribed to.
     pub(super) listening: Option<Box<Listening>>,
+    /// Since when much of what it listens to waits for it.
+    pub(super) slow_since: Option<Instant>,
+    /// It said `MONITOR`.
+    pub(super) is_monitor: bool,
     /// Its command that waits.
     pub(super) waits: Option<u64>,
     /// It waits, and nothing is under way.
@@ -44,6 +49,9 @@ pub struct Client {
     pub(super) is_leaving: bool,
     /// It speaks Redis Cluster's protocol.
     pub(super) is_of_cluster: bool,
+    /// It is what a plain client, whose keys are in several groups, has with this group: the word
+    /// that is said last to it.
+    pub routed: Option<String>,
     pub(super) name: Vec<u8>,
     /// Of which its keys are.
     pub(super) database: u8,
@@ -118,6 +126,9 @@ pub(super) struct Transaction {
     pub(super) published: Vec<u8>,
     /// Of those, how many a duplicate may have to be asked.
     pub(super) questions: usize,
+    /// What of it is shown to who watches, once EXEC takes it.
+    pub(super) shown: Vec<Vec<u8>>,
+    pub(super) shown_bytes: usize,
     /// One duplicate does it.
     pub(super) is_effect: bool,
     /// A command was refused: EXEC does nothing.
@@ -207,7 +218,7 @@ impl Client {
 
     /// Whether messages may come for it at any time.
     pub const fn is_listening(&self) -> bool {
-        self.listening.is_some()
+        self.listening.is_some() || self.is_monitor
     }
 
     /// Whether the command of this slot is not answered.
@@ -235,11 +246,14 @@ impl Inner {
             transaction: None,
             watching: None,
             listening: None,
+            slow_since: None,
+            is_monitor: false,
             waits: None,
             is_idle: false,
             user: self.users.nobody().cloned(),
             is_leaving: false,
             is_of_cluster: false,
+            routed: None,
             name: Vec::new(),
             database: 0,
             about: About::new(self.now),
@@ -292,6 +306,7 @@ impl Inner {
             self.leave_waiting(id);
             self.forget_paused(id);
             self.stop_listening(id);
+            self.stop_monitoring(id);
             self.wants_all_no_more(id);
             self.clients.remove(id.key);
             self.counts.clients -= 1;
@@ -358,9 +373,14 @@ impl Inner {
 
     /// Answers one command in RESP3; a client of RESP2 gets it as that has it.
     pub(super) fn reply(&mut self, id: ClientId, slot: u64, answer: &[u8], form: &Form) {
-        let Some(client) = self.client(id) else { return };
+        let client = self.clients.get_mut(id.key).filter(|client| client.serial == id.serial);
+        let Some(client) = client else { return };
         if let Some(part) = client.part {
             return self.part_answered(part, answer);
+        }
+        match form {
+            Form::One(_) => self.counts.errors.note(answer),
+            Form::Each(_) | Form::Merged(_) => self.counts.errors.note_each(answer),
         }
         let answer = &*match client.is_of_cluster {
             true => cluster::in_its_words(answer),
@@ -406,7 +426,8 @@ impl Inner {
             return write(&mut captured.out, Protocol::Resp3);
         }
         let slot = self.slot(id);
-        let Some(client) = self.client(id) else { return };
+        let client = self.clients.get_mut(id.key).filter(|client| client.serial == id.serial);
+        let Some(client) = client else { return };
         if let Some(part) = client.part {
             let mut answer = Vec::new();
             write(&mut answer, client.protocol);
@@ -422,12 +443,15 @@ impl Inner {
                 _ => client.keep(index, Vec::new()),
             }
         } else if index == 0 {
+            let start = client.out.len();
             write(&mut client.out, client.protocol);
+            self.counts.errors.note(&client.out[start..]);
             client.slots.pop_front();
             client.first += 1;
         } else {
             let mut kept = Vec::new();
             write(&mut kept, client.protocol);
+            self.counts.errors.note(&kept);
             client.keep(index, kept);
         }
     }

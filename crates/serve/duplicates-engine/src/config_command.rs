@@ -13,9 +13,12 @@ use tokio::sync::watch;
 
 use super::Inner;
 use super::asking::{Purpose, Whom};
+use super::error_counts::ErrorCounts;
 use super::types::{ClientId, OwnSettings, ParsedCommand};
 use evenkeel_stores::resp::{encode, settings};
 
+const NOT_FROM_HERE: &str = "it is not set for all duplicates from here: only encodings, events, \
+    what is slow and limits of scripts are; set it in the configuration of each server";
 const SUBCOMMANDS: &[&str] = &["get", "set", "resetstat", "rewrite", "help"];
 
 impl Inner {
@@ -47,7 +50,10 @@ impl Inner {
             }
             (b"get", 3..) => self.put_question(id, Whom::One, Purpose::Shown, parsed.to_vec()),
             (b"set", 4..) if parsed.len().is_multiple_of(2) => self.set_settings(id, parsed),
-            (b"resetstat", 2) => self.ask_all(id, parsed),
+            (b"resetstat", 2) => {
+                self.counts.errors = ErrorCounts::default();
+                self.ask_all(id, parsed);
+            }
             (b"rewrite", 2) => self.refuse(
                 id,
                 "ERR CONFIG REWRITE would change the files of the servers: write settings that \
@@ -76,10 +82,12 @@ impl Inner {
         let theirs: Vec<&(Vec<u8>, Vec<u8>)> =
             pairs.iter().filter(|(name, _)| !settings::is_own(name)).collect();
         if let Some((name, _)) = theirs.iter().find(|(name, _)| !settings::is_changeable(name)) {
+            let why = match settings::is_immutable(name) {
+                true => "can't set immutable config",
+                false => NOT_FROM_HERE,
+            };
             let text = format!(
-                "ERR CONFIG SET failed (possibly related to argument '{}') - it is not set for \
-                 all duplicates from here: only encodings, events, what is slow and limits of \
-                 scripts are; set it in the configuration of each server",
+                "ERR CONFIG SET failed (possibly related to argument '{}') - {why}",
                 String::from_utf8_lossy(&name[..name.len().min(64)])
             );
             return self.refuse(id, &text);
@@ -106,6 +114,10 @@ impl Inner {
         if set.is_empty() {
             return;
         }
+        if let Some((_, value)) = set.iter().find(|(name, _)| name == settings::EVENTS) {
+            self.note_events_set(value);
+        }
+        let set = set.into_iter().map(|(name, value)| (settings::own_name(name), value));
         self.questions.settings.extend(set);
         let live = (0..self.members.partitions()).map(|partition| self.members.live(partition));
         let missing = live.flat_map(|live| live.without(have).iter().collect::<Vec<_>>());

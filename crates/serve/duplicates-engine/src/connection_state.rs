@@ -21,6 +21,8 @@ pub struct ConnectionState {
     out: Vec<u8>,
     written: usize,
     pub(crate) owed: VecDeque<Owed>,
+    /// What calls were answered whose watermark is not answered yet, where the log is in memory.
+    pub(crate) unmarked: VecDeque<(usize, Vec<u8>)>,
     waker: Option<Waker>,
     pub(crate) is_open: bool,
     /// Answers that have come.
@@ -70,7 +72,9 @@ impl ConnectionState {
         self.out.clear();
         self.written = 0;
         self.wake();
-        std::mem::take(&mut self.owed)
+        let unmarked = std::mem::take(&mut self.unmarked).into_iter();
+        let unmarked = unmarked.map(|(call, _)| Owed::Access { call });
+        unmarked.chain(std::mem::take(&mut self.owed)).collect()
     }
 
     /// Bytes that wait to be written.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::error_counts::ErrorCounts;
 use evenkeel_core::distribution::Recorder;
 use evenkeel_ordered::Dropped;
 
@@ -9,6 +10,8 @@ use evenkeel_ordered::Dropped;
 #[derive(Debug)]
 pub(super) struct Counts {
     pub(super) clients: u64,
+    /// What clients were told instead of an answer.
+    pub(super) errors: ErrorCounts,
     pub(super) writes: u64,
     pub(super) refused: u64,
     pub(super) disagreements: u64,
@@ -43,6 +46,7 @@ impl Counts {
     pub(super) fn new(servers: usize) -> Self {
         Self {
             clients: 0,
+            errors: ErrorCounts::default(),
             writes: 0,
             refused: 0,
             disagreements: 0,

@@ -25,6 +25,7 @@
 
 mod followed;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,12 +40,13 @@ use followed::Stream;
 use super::Inner;
 use super::answers::{single_of_exec, without_last};
 use super::clients::Transaction;
+use super::read_counts::{self, Read};
 use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Pop, Write};
 use super::watch::Watching;
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
 use evenkeel_stores::resp::replication::Group;
 use evenkeel_stores::resp::{databases, encode};
-use evenkeel_stores::store::keys::WATERMARK;
+use evenkeel_stores::store::keys::{AHEAD, WATERMARK};
 
 /// How often a command is begun, when who does it is lost each time.
 const ATTEMPTS_MAX: u32 = 3;
@@ -58,8 +60,6 @@ const EFFECTS_MAX: Duration = Duration::from_secs(5);
 const TAKE_MAX: Duration = Duration::from_secs(1);
 /// Bytes that one command may change.
 pub const EFFECTS_BYTES_MAX: usize = 64 << 20;
-/// How the watermark of an attempt begins. It is no number: whoever has it is filled anew.
-pub const AHEAD: &[u8] = b"ahead ";
 
 /// What is done by one duplicate at the moment.
 #[derive(Debug, Default)]
@@ -100,6 +100,8 @@ struct Effect {
     since: Instant,
     answer: Option<Vec<u8>>,
     group: Option<Group>,
+    /// Groups whose entries it may read.
+    reads: Vec<Read>,
     /// What an `EXEC` depends on.
     watching: Option<Box<Watching>>,
     /// Clients whose commands wait.
@@ -148,6 +150,24 @@ impl Effects {
     /// Whether this one is who is ahead.
     pub(super) fn is_executor(&self, server: usize) -> bool {
         self.running.values().any(|effect| effect.executor == server)
+    }
+
+    /// Whether the stream of this one flows.
+    pub(super) fn is_followed(&self, server: usize) -> bool {
+        self.streams.get(&server).is_some_and(|stream| stream.is_open)
+    }
+
+    /// Partitions where a command has been under way for so long.
+    pub(super) fn late(&self, now: Instant, after: Duration) -> Vec<usize> {
+        let is_late =
+            |it: &Effect| it.mark.is_some() && it.answer.is_none() && now.since(it.since) >= after;
+        self.running.iter().filter(|(_, it)| is_late(it)).map(|(&partition, _)| partition).collect()
+    }
+
+    /// Clients that wait for the command there, and not the one that it is of.
+    pub(super) fn take_others_waiting(&mut self, partition: usize) -> Vec<ClientId> {
+        let Some(effect) = self.running.get_mut(&partition) else { return Vec::new() };
+        effect.waiting.split_off(usize::from(effect.request.waiter.is_none()))
     }
 
     /// Whether somebody waits for all partitions: nothing of this kind is begun.
@@ -248,7 +268,7 @@ impl Inner {
     }
 
     /// The same of a command outside of `MULTI`. Reads that overtake writes do not see it.
-    fn busy_before(
+    pub(super) fn busy_before(
         &self,
         id: ClientId,
         command: &Command,
@@ -321,6 +341,7 @@ impl Inner {
             since: self.now,
             answer: None,
             group: None,
+            reads: Vec::new(),
             watching: self.client(id).filter(|_| is_exec).and_then(|it| it.watching.take()),
             waiting,
         };
@@ -373,8 +394,9 @@ impl Inner {
                 && !self.is_copied_from(server)
         });
         able.min_by_key(|server| {
-            let is_open = self.effects.streams.get(server).is_some_and(|stream| stream.is_open);
-            (!is_open, self.members.owed(*server))
+            let is_open = self.effects.is_followed(*server);
+            // It tells key events as they are, and not as others do what it did.
+            (!self.tells_events(*server), !is_open, self.members.owed(*server))
         })
     }
 
@@ -434,9 +456,11 @@ impl Inner {
         let pending = &mut self.servers[server].ordered.pending;
         pending.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
         pending.extend_from_slice(&effect.request.commands);
+        effect.reads = read_counts::of(&effect.request.commands);
+        let count = effect.request.count + read_counts::ask(&effect.reads, pending);
         encode::command(pending, &[b"SET", WATERMARK, &mark]);
         pending.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
-        let before = 2 + effect.request.count;
+        let before = 2 + count;
         (effect.mark, effect.since) = (Some(mark), self.now);
         let owed = Owed::Effect { before, refusal: None };
         self.servers[server].ordered.owe(owed);
@@ -455,9 +479,13 @@ impl Inner {
             let refusal = refusal.filter(|_| effect.request.home.is_none()).unwrap_or(reply);
             return self.end_effect(partition, refusal);
         }
+        let reply = match effect.reads.is_empty() {
+            true => Cow::Borrowed(reply),
+            false => Cow::Owned(read_counts::take(&mut effect.reads, reply)),
+        };
         effect.answer = match effect.request.home.is_none() {
-            true => single_of_exec(reply),
-            false => Some(without_last(reply)),
+            true => single_of_exec(&reply),
+            false => Some(without_last(&reply)),
         };
         self.log_effects(partition);
     }
@@ -498,6 +526,7 @@ impl Inner {
             Ok(keys) => keys,
             Err(text) => return self.abandon_effect(partition, Dropped::Failed, text),
         };
+        read_counts::restate(&effect.reads, &mut group);
         if group.count == 0 {
             encode::command(&mut group.commands, &[b"DEL", NOTHING]);
             group.count = 1;
@@ -510,6 +539,9 @@ impl Inner {
         let strays = self.strays(partition, &key_names);
         let Some(effect) = self.take_effect(partition) else { return };
         let Effect { request, executor, answer, waiting, .. } = effect;
+        if request.home.is_none() && !self.monitors.is_empty() {
+            self.show_effects(&request.commands, &group.commands);
+        }
         let write = Write {
             commands: &group.commands,
             count: group.count,
@@ -685,6 +717,7 @@ impl Inner {
         if let Some(own) = self.effects.wants_all.as_ref().filter(|it| is_over(it)) {
             self.wants_all_no_more(own.client);
         }
+        self.release_behind_late();
         let over: Vec<usize> = self.effects.running.keys().copied().collect();
         for partition in over {
             let Some(effect) = self.effects.running.get(&partition) else { continue };

@@ -245,6 +245,7 @@ impl Inner {
         self.counts.expired += 1;
         if let Some(call) = self.write(ClientId::NOBODY, &write) {
             self.calls[call].removes_expired = true;
+            self.note_removal(self.map.partition(write.shard), call, place);
             let sequence = self.calls[call].write;
             if let (Some(sequence), Some(client)) = (sequence, self.client(id)) {
                 client.session.saw(sequence);

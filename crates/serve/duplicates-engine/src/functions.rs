@@ -79,6 +79,7 @@ impl Inner {
             let client = self.add_part(key, partition, Vec::new());
             self.write(client, &changing(&commands, shard, &[libraries_hash()], true));
         }
+        self.function_flags.forget();
         self.end_gather(key, false);
     }
 

@@ -55,6 +55,7 @@ impl Inner {
             text.push_str(if text.is_empty() { "" } else { "\r\n" });
             text.push_str(&self.own_section());
         }
+        let text = info::with_errors(&text, &self.counts.errors.lines());
         encode::text(out, &text, evenkeel_stores::resp::Protocol::Resp3);
     }
 
@@ -77,6 +78,8 @@ impl Inner {
             ("maxclients", self.config.clients_max.to_string()),
             ("blocked_clients", blocked.to_string()),
             ("loading", "0".to_owned()),
+            ("number_of_cached_scripts", self.scripts.len().to_string()),
+            ("total_error_replies", self.counts.errors.total.to_string()),
             ("role", "master".to_owned()),
             ("connected_slaves", live.saturating_sub(self.map.partitions()).to_string()),
             ("master_repl_offset", self.history.last().sequence.0.to_string()),

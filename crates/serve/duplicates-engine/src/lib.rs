@@ -19,8 +19,11 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
+//! | `read_counts.rs` | how many entries of a stream a consumer group has read |
 //! | `expiry.rs`, `late.rs` | keys expire at one place in the order of writes, for the late too |
 //! | `scripts.rs`, `functions.rs` | scripts by their names; libraries, the same everywhere |
+//! | `function_flags.rs` | which functions write nothing |
+//! | `busy.rs` | who would wait for a script that runs for too long is told |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
@@ -36,6 +39,8 @@
 //! | `databases.rs` | `SELECT`: which database a key is of |
 //! | `watch.rs` | `WATCH`: when keys were written last |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
+//! | `key_events.rs` | what becomes of keys is told to who listens to that |
+//! | `monitor.rs` | commands are shown to who watches |
 //! | `pause.rs` | `CLIENT PAUSE`: commands that are kept back |
 //! | `waiting.rs`, `group_waits.rs` | `BLPOP` and its kin, consumers of groups: who waits for what |
 //! | `bootstrap.rs` | writes and keys for servers that are being filled |
@@ -44,7 +49,7 @@
 //! | `judge.rs` | which changes of the layout are taken |
 //! | `replay.rs` | what a duplicate that comes back needs, and how it gets what the log has |
 //! | `layout.rs` | partitions and duplicates that come and go |
-//! | `counts.rs`, [`state`] | what is counted; how everything stands |
+//! | `counts.rs`, `error_counts.rs`, [`state`] | what is counted; how everything stands |
 //! | `clients.rs` | who asked, and the order of their answers |
 //! | `connection_state.rs` | what waits to be sent to a server, and what it owes |
 //! | `types.rs` | words that all of them share |
@@ -56,6 +61,7 @@ mod answered_here;
 mod answers;
 mod asking;
 mod bootstrap;
+mod busy;
 mod channels;
 mod checks;
 mod client_command;
@@ -66,21 +72,26 @@ mod connection_state;
 mod counts;
 mod databases;
 mod effects;
+mod error_counts;
 mod expiry;
 mod flush;
 mod front;
+mod function_flags;
 mod functions;
 mod gather;
 mod group_waits;
 mod info;
 mod judge;
+mod key_events;
 mod late;
 mod layout;
 mod local;
 mod manage;
+mod monitor;
 mod moving;
 mod pause;
 mod places;
+mod read_counts;
 mod read_order;
 mod reading;
 mod replay;
@@ -126,8 +137,8 @@ use checks::Checks;
 pub use clients::Client;
 pub use connection_state::ConnectionState;
 use counts::Counts;
+pub use effects::EFFECTS_BYTES_MAX;
 use effects::Effects;
-pub use effects::{AHEAD, EFFECTS_BYTES_MAX};
 use evenkeel_duplicates_config::changes::Changes;
 use evenkeel_duplicates_config::{Connector, DuplicatesConfig};
 use evenkeel_leadership::Leadership;
@@ -140,10 +151,13 @@ use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::channels::Subscriptions;
 use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
-use evenkeel_wal::{Log, LogError};
+use evenkeel_wal::{Log, LogError, LogPlace};
 use expiry::Expiry;
+use function_flags::FunctionFlags;
 use gather::Gather;
+use key_events::KeyEvents;
 use late::WasLate;
+use monitor::Monitors;
 pub use moving::Move;
 use pause::Pause;
 use reading::Reads;
@@ -155,6 +169,7 @@ use types::Owed;
 pub use types::{ClientId, ParsedCommand};
 use types::{Form, Late, Pop};
 use users::Permissions;
+pub use users::SharedUsers;
 use wait_command::Wait;
 use waiting::Waiting;
 
@@ -242,6 +257,9 @@ pub struct Inner {
     pause: Pause,
     subscriptions: Subscriptions<ClientId>,
     published: channels::Published,
+    key_events: KeyEvents,
+    monitors: Monitors,
+    function_flags: FunctionFlags,
     effects: Effects,
     scripts: Scripts,
     expiry: Expiry,
@@ -339,30 +357,24 @@ pub(crate) struct Call {
 impl Engine {
     /// One service with a log that was recovered and a layout that is in force.
     pub fn new(
-        (config, users): (DuplicatesConfig, Arc<Users>),
+        (config, known_users): (DuplicatesConfig, SharedUsers),
         connectors: Vec<Connector>,
         clock: Clock,
         (log, history): (Log, History),
         layout: Layout,
         leadership: Option<Rc<Leadership>>,
     ) -> Rc<Self> {
-        let of_each = config.partitions.iter().enumerate();
-        let of_each = of_each.flat_map(|(of, servers)| servers.iter().map(move |_| of));
-        let partitions: Vec<usize> = of_each.collect();
-        let mut members = Members::new(config.members, &partitions);
-        while members.partitions() < config.partitions.len() {
-            members.add_partition(); // closed
-        }
+        let (members, servers) = members_of(&config);
         let checks = Checks::new(config.check_rate);
-        let reads = Reads::new(&config, partitions.len(), history.last().epoch.0);
+        let reads = Reads::new(&config, servers, history.last().epoch.0);
         let mut inner = Inner {
             members,
             reads,
             silent: ServerSet::EMPTY,
-            counts: Counts::new(partitions.len()),
+            counts: Counts::new(servers),
             manager: None,
-            users,
-            permissions: Permissions::default(),
+            users: users::now(&known_users),
+            permissions: Permissions::of(known_users),
             config: Rc::new(config),
             connectors,
             clock,
@@ -374,7 +386,7 @@ impl Engine {
             strong: Strong::new(history.last().sequence),
             history,
             log,
-            servers: partitions.iter().map(|_| Server::default()).collect(),
+            servers: (0..servers).map(|_| Server::default()).collect(),
             clients: Slab::new(),
             calls: Slab::new(),
             failure: None,
@@ -397,6 +409,9 @@ impl Engine {
             pause: Pause::default(),
             subscriptions: Subscriptions::default(),
             published: channels::Published::default(),
+            key_events: KeyEvents::default(),
+            monitors: Monitors::default(),
+            function_flags: FunctionFlags::default(),
             effects: Effects::default(),
             scripts: Scripts::default(),
             expiry: Expiry::default(),
@@ -466,6 +481,18 @@ impl Engine {
     }
 }
 
+/// The duplicates of a configuration, and how many there are.
+fn members_of(config: &DuplicatesConfig) -> (Members, usize) {
+    let of_each = config.partitions.iter().enumerate();
+    let of_each = of_each.flat_map(|(of, servers)| servers.iter().map(move |_| of));
+    let partitions: Vec<usize> = of_each.collect();
+    let mut members = Members::new(config.members, &partitions);
+    while members.partitions() < config.partitions.len() {
+        members.add_partition(); // closed
+    }
+    (members, partitions.len())
+}
+
 impl Inner {
     /// The present, read once for all that one read of a socket brought.
     pub fn read_clock(&mut self) {
@@ -500,6 +527,7 @@ impl Inner {
         self.exec_ready();
         self.redo_late();
         self.try_again();
+        self.tell_key_events();
         if self.log.is_dirty()
             && let Err(error) = self.log.commit()
         {
@@ -592,6 +620,18 @@ impl Inner {
         self.members.sent(self.now, server, None);
     }
 
+    /// Whether the duplicates' watermarks are all that tells which writes there were.
+    pub(crate) fn is_log_in_memory(&self) -> bool {
+        self.config.log.place == LogPlace::Memory
+    }
+
+    /// A group that fails leaves no watermark, and what came before it waits for one.
+    pub(crate) fn mark_before_group(&mut self, server: usize) {
+        if self.is_log_in_memory() {
+            self.mark(server);
+        }
+    }
+
     /// Tells all live duplicates of a partition what they have, so that they say it.
     pub fn mark_all(&mut self, partition: usize) {
         for server in self.members.live(partition).iter() {
@@ -621,6 +661,7 @@ impl Inner {
         self.look_at_effects();
         self.end_late_questions();
         self.look_at_wait_list();
+        self.look_at_key_events();
         self.tell_shown();
         self.look_after_waiters();
         self.end_pause_if_over();
@@ -634,6 +675,7 @@ impl Inner {
             || !self.effects.is_idle()
             || self.moving.is_some()
             || !self.wait_list.is_empty()
+            || self.key_events.is_waiting()
             || !self.questions.is_empty()
             || self.changes.now.is_some();
         let busy = is_busy.then_some(Duration::ZERO);
@@ -679,6 +721,7 @@ impl Inner {
         }
         self.tell_shown();
         self.lose_effect_with(server);
+        self.lose_source(server);
     }
 
     fn lose(&mut self, server: usize, owed: Owed, why: Dropped) {
@@ -695,6 +738,7 @@ impl Inner {
             Owed::Asked { question, part } => self.question_lost(question, part),
             Owed::Inquiry { inquiry } => self.inquire(inquiry),
             Owed::Expiring { asking } => self.expiry_asked_lost(asking),
+            Owed::Functions { generation } => self.functions_told(generation, None),
             _ => {}
         }
     }

@@ -67,6 +67,7 @@ impl Inner {
             Local::Config => self.config_command(id, parsed),
             Local::Info => self.info_command(id, parsed),
             Local::Module => self.module(id, parsed),
+            Local::Monitor => self.monitor(id),
             Local::Role => self.role(id),
             Local::Script => self.script(id, parsed),
             Local::Function => self.function(id, parsed),
@@ -155,6 +156,7 @@ impl Inner {
         let (consistency, nobody) = (self.config.consistency, self.users.nobody().cloned());
         self.unwatch(id);
         self.stop_listening(id);
+        self.stop_monitoring(id);
         if let Some(client) = self.client(id) {
             client.transaction = None;
             client.protocol = Protocol::Resp2;

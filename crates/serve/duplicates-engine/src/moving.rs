@@ -260,6 +260,9 @@ impl Inner {
 
     /// How many answers come before the last one.
     fn send_stream(&mut self, server: usize, position: Position, write: &Write<'_>) -> u32 {
+        if write.repeat != Repeat::Idempotent {
+            self.mark_before_group(server);
+        }
         let state = &mut self.servers[server];
         if write.repeat == Repeat::Idempotent {
             state.ordered.pending.extend_from_slice(write.commands);

@@ -32,7 +32,9 @@ impl Inner {
         let live = self.members.live(partition);
         // What it says to have is not what it has.
         let is_diverged = self.servers[server].quarantine.is_some();
-        let watermark = if is_diverged { Some(NOBODYS) } else { looked.watermark };
+        let renamed = |mark| self.history.renamed(partition, mark).unwrap_or(NOBODYS);
+        let watermark = looked.watermark.map(renamed);
+        let watermark = if is_diverged { Some(NOBODYS) } else { watermark };
         let mut rejoin = self.history.rejoin(watermark, looked.holds_data, !live.is_empty());
         // Of a partition that was opened later there is nothing before.
         let place = &self.layout.partitions[partition];

@@ -6,9 +6,10 @@
 //! the text. The texts are not in the log: a front that starts knows none.
 
 use super::Inner;
+use super::function_flags::Flagged;
 use super::types::{ClientId, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Command};
-use evenkeel_stores::resp::request::RequestParser;
+use evenkeel_stores::resp::request::{Limits, RequestParser};
 use evenkeel_stores::resp::scripts::{self, Scripts};
 use evenkeel_stores::resp::{encode, functions};
 
@@ -31,6 +32,7 @@ impl Inner {
             }
             "evalsha" => commands::lookup(b"eval")?,
             "evalsha_ro" => commands::lookup(b"eval_ro")?,
+            "fcall" => return self.submit_function(id, parsed),
             _ => return None,
         };
         let client = self.client(id).filter(|client| client.is_known())?;
@@ -69,6 +71,27 @@ impl Inner {
         Some(self.submit_as(id, plain, parsed))
     }
 
+    /// `FCALL` of a function that writes nothing is `FCALL_RO`; `None` = it is taken as it is.
+    fn submit_function(&mut self, id: ClientId, parsed: ParsedCommand<'_>) -> Option<bool> {
+        let client = self.client(id).filter(|client| client.is_known())?;
+        if client.transaction.is_some() || !self.is_redis() {
+            return None;
+        }
+        match self.flags_of_function(id, parsed.argument(1)) {
+            Flagged::MayWrite => return None,
+            Flagged::Asked => return Some(false),
+            Flagged::Reads => {}
+        }
+        let mut buffer = Vec::new();
+        let words = parsed.arguments().iter().skip(1);
+        let words: Vec<&[u8]> = [&b"fcall_ro"[..]].into_iter().chain(words).collect();
+        encode::command(&mut buffer, &words);
+        let mut parser = RequestParser::new(Limits::MAX);
+        let Ok(Some(length)) = parser.parse(&buffer) else { return None };
+        let parsed = ParsedCommand { parser: &parser, buffer: &buffer, length };
+        Some(self.submit_as(id, commands::lookup(b"fcall_ro")?, parsed))
+    }
+
     /// `SCRIPT LOAD text`, `SCRIPT EXISTS name …`, `SCRIPT FLUSH [ASYNC|SYNC]`
     pub(super) fn script(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
         if let Some(lacks) = self.lacks(parsed.argument(0)) {
@@ -94,7 +117,7 @@ impl Inner {
                 match mode.as_deref() {
                     None | Some(b"sync" | b"async") => {
                         self.scripts = Scripts::default();
-                        self.reply_now(id, |out, _| encode::simple(out, "OK"));
+                        self.ask_all(id, parsed); // theirs take memory
                     }
                     Some(_) => self.refuse(id, "ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
                 }

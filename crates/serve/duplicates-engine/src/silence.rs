@@ -64,6 +64,7 @@ impl Inner {
                 | Owed::Moved { .. }
                 | Owed::Dump { .. }
                 | Owed::Expiry { .. }
+                | Owed::Functions { .. }
                 | Owed::Given { .. } => None,
             };
             longest = longest.max(took?);

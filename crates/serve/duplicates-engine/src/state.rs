@@ -7,7 +7,8 @@ use evenkeel_core::Health;
 use evenkeel_core::distribution::{Distribution as _, Recorder};
 use evenkeel_core::units::Probability;
 use evenkeel_ordered::Dropped;
-use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 
 use super::Inner;
 use super::counts::{Counts, ServerCounts};
@@ -107,20 +108,28 @@ impl DuplicatesState {
     }
 }
 
-/// Accesses of one kind.
-#[derive(Debug, Clone, Default, Serialize)]
+/// Accesses of one kind. It is shown with how many there were, and their median, 99th and 99.9th
+/// percentile from the command to enough answers (`null` without any), which are looked up only
+/// then: a state is made ten times a second.
+#[derive(Debug, Clone, Default)]
 pub struct AccessState {
-    /// How many.
-    pub count: u64,
-    /// Median, from the command to enough answers.
-    pub p50_ms: Option<f64>,
-    /// 99 of a hundred were not slower.
-    pub p99_ms: Option<f64>,
-    /// 999 of a thousand were not slower.
-    pub p999_ms: Option<f64>,
-    /// All of them, for the registry of metrics.
-    #[serde(skip)]
+    /// All of them.
     pub latencies: Arc<Recorder>,
+}
+
+impl Serialize for AccessState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let quantile = |p: f64| {
+            let at = self.latencies.quantile(Probability::clamped(p));
+            (!self.latencies.is_empty()).then(|| millis(at))
+        };
+        let mut shown = serializer.serialize_struct("AccessState", 4)?;
+        shown.serialize_field("count", &self.latencies.count())?;
+        shown.serialize_field("p50_ms", &quantile(0.5))?;
+        shown.serialize_field("p99_ms", &quantile(0.99))?;
+        shown.serialize_field("p999_ms", &quantile(0.999))?;
+        shown.end()
+    }
 }
 
 /// The log of a service.
@@ -186,17 +195,7 @@ pub struct DropsState {
 
 impl AccessState {
     fn of(latencies: &Recorder) -> Self {
-        let quantile = |p: f64| {
-            let at = latencies.quantile(Probability::clamped(p));
-            (!latencies.is_empty()).then(|| millis(at))
-        };
-        Self {
-            count: latencies.count(),
-            p50_ms: quantile(0.5),
-            p99_ms: quantile(0.99),
-            p999_ms: quantile(0.999),
-            latencies: Arc::new(latencies.clone()),
-        }
+        Self { latencies: Arc::new(latencies.clone()) }
     }
 }
 

@@ -310,6 +310,8 @@ pub(crate) enum Owed {
     Dump { copy: Copy },
     /// When that key expires; `dump` is what came for it.
     Expiry { copy: Copy, dump: Option<Box<[u8]>> },
+    /// Which functions there are, behind so many changes.
+    Functions { generation: u64 },
     /// What is asked because keys expire.
     Expiring { asking: Asking },
     /// A question that is asked of this duplicate, perhaps of others too.

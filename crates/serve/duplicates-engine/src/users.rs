@@ -4,10 +4,15 @@
 //! `ACL SETUSER` would change those of this process alone. What a file that is wrong says is told,
 //! and the users stay as they are. Connections of users that were changed or are gone are ended, as
 //! Redis does it.
+//!
+//! **One list for all engines of a process**: groups of partitions and doors read it before they
+//! take a command ([`Inner::heed_users`]). So once `ACL LOAD` is answered, no command is taken by
+//! rights of before, whatever door it comes by.
 
 use std::sync::Arc;
 
-use evenkeel_redis_acl::{Context, DEFAULT, Denied, Log, User};
+use evenkeel_redis_acl::{Context, DEFAULT, Denied, Log, User, Users};
+use tokio::sync::watch;
 
 use super::Inner;
 use super::access::unix_ms;
@@ -25,23 +30,64 @@ const DISCARDED: &str = "EXECABORT Transaction discarded because of: ";
 /// Entries that `ACL LOG` tells of if it is not said.
 const LOG_ENTRIES: usize = 10;
 
+/// Who clients may be, for all engines and doors of a process.
+pub type SharedUsers = Arc<watch::Sender<Arc<Users>>>;
+
 /// What was refused to users, and who may do everything.
 #[derive(Debug)]
 pub(super) struct Permissions {
     log: Log,
+    /// Who clients may be, for all of the process; and what this engine has heard of it.
+    shared: SharedUsers,
+    heard: watch::Receiver<Arc<Users>>,
     /// In whose name parts of a command are sent, which was permitted as a whole.
     pub(super) own: Arc<User>,
 }
 
-impl Default for Permissions {
-    fn default() -> Self {
-        let own = evenkeel_redis_acl::Users::alone(None);
+impl Permissions {
+    /// Where these are who clients may be.
+    pub(super) fn of(shared: SharedUsers) -> Self {
+        let own = Users::alone(None);
         let own = Arc::clone(own.nobody().expect("it needs no password"));
-        Self { log: Log::default(), own }
+        let mut heard = shared.subscribe();
+        heard.mark_changed(); // the first command takes what has come meanwhile
+        Self { log: Log::default(), shared, heard, own }
     }
 }
 
+/// Who clients may be at this moment.
+pub(super) fn now(shared: &SharedUsers) -> Arc<Users> {
+    Arc::clone(&shared.borrow())
+}
+
 impl Inner {
+    /// Takes the users as they are now, if somebody has loaded them; whether somebody had. Clients
+    /// of those that were changed or are gone are ended; `me`, who has loaded them, once that is
+    /// said.
+    #[inline]
+    pub(super) fn heed_users(&mut self, me: Option<ClientId>) -> bool {
+        let has_changed = self.permissions.heard.has_changed().unwrap_or(false);
+        if has_changed {
+            self.take_users(me);
+        }
+        has_changed
+    }
+
+    #[cold]
+    fn take_users(&mut self, me: Option<ClientId>) {
+        self.users = Arc::clone(&self.permissions.heard.borrow_and_update());
+        let clients = self.clients.iter().filter(|(_, client)| !client.is_part());
+        let is_changed = |user: &Arc<User>| self.users.lacks(user);
+        let changed = clients.filter(|(_, client)| client.user.as_ref().is_some_and(is_changed));
+        let changed: Vec<ClientId> = changed.map(|(key, client)| client.id(key)).collect();
+        for other in changed {
+            match me {
+                Some(me) => self.end_client(other, me),
+                None => self.drop_client(other),
+            }
+        }
+    }
+
     /// Refuses a command that its user may not give, or not with these keys; whether it did.
     #[inline]
     pub(super) fn is_denied(
@@ -210,17 +256,59 @@ impl Inner {
             }
         };
         tracing::info!(users = users.iter().len(), "users were loaded");
-        self.users = Arc::new(users);
+        self.permissions.shared.send_replace(Arc::new(users));
         self.ok(id);
-        let is_changed = |user: &Arc<User>| {
-            let now = self.users.get(user.name().as_bytes());
-            now.is_none_or(|now| **now != **user)
-        };
-        let clients = self.clients.iter().filter(|(_, client)| !client.is_part());
-        let changed = clients.filter(|(_, client)| client.user.as_ref().is_some_and(is_changed));
-        let changed: Vec<ClientId> = changed.map(|(key, client)| client.id(key)).collect();
-        for other in changed {
-            self.end_client(other, id);
+        self.heed_users(Some(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::super::world::World;
+    use super::Permissions;
+
+    const ADMIN: &str = "user default off\nuser admin on >root ~* &* +@all\n";
+
+    #[test]
+    fn users_that_one_engine_loads_are_heard_by_all_before_their_next_command() {
+        let folder = std::env::temp_dir().join(format!("evenkeel-users-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("users.acl");
+        let write = |more: &str| fs::write(&file, format!("{ADMIN}{more}")).unwrap();
+        write("user ann on >one ~* +@all\nuser bob on >two ~* +@all");
+        let begin = || World::start(1, |config| config.access.acl_file = Some(file.clone()));
+        let (mut world, mut other) = (begin(), begin());
+        {
+            // Two groups of one process.
+            let shared = Arc::clone(&world.engine.borrow().permissions.shared);
+            other.engine.borrow().permissions = Permissions::of(shared);
         }
+        let admin = world.client();
+        assert!(world.tell(admin, &["AUTH", "admin", "root"]));
+        let (here, ann, bob) = (world.client(), other.client(), other.client());
+        assert!(world.tell(here, &["AUTH", "ann", "one"]));
+        assert!(other.tell(ann, &["AUTH", "ann", "one"]));
+        assert!(other.tell(bob, &["AUTH", "bob", "two"]));
+        assert_eq!(other.heard(ann), "+OK\r\n");
+        write("user ann on >other ~* +@all\nuser bob on >two ~* +@all");
+        assert!(world.tell(admin, &["ACL", "LOAD"]));
+        assert_eq!(world.heard(admin), "+OK\r\n+OK\r\n");
+        assert!(world.engine.borrow().client(here).is_none(), "she is gone here");
+        assert!(other.tell(ann, &["ECHO", "rights of before"]));
+        assert!(other.engine.borrow().client(ann).is_none(), "and there");
+        assert!(other.tell(bob, &["PING"]));
+        assert_eq!(other.heard(bob), "+OK\r\n+PONG\r\n");
+        let late = other.client();
+        assert!(other.tell(late, &["AUTH", "ann", "one"]));
+        assert!(other.heard(late).starts_with("-WRONGPASS "));
+        write("nonsense");
+        assert!(world.tell(admin, &["ACL", "LOAD"]));
+        assert!(world.heard(admin).contains("the users stay as they are"));
+        assert!(other.tell(bob, &["PING"]));
+        assert_eq!(other.heard(bob), "+PONG\r\n");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

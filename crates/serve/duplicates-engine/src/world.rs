@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use evenkeel_core::Instant;
 use evenkeel_core::request::safeguards::Safeguards;
@@ -44,7 +47,7 @@ impl Drop for World {
 
 fn config(servers: usize, directory: &std::path::Path) -> DuplicatesConfig {
     let address = |n: usize| SocketAddr::from(([127, 0, 0, 1], 7_000 + n as u16));
-    let target = |n| Target::Tcp { address: address(n).into(), access: std::sync::Arc::default() };
+    let target = |n| Target::Tcp { address: address(n).into(), access: Arc::default() };
     DuplicatesConfig {
         name: "test".to_owned(),
         listen: address(servers),
@@ -89,7 +92,7 @@ impl World {
         let (log, _) = Log::open(&config.log_directory, config.log.clone()).unwrap();
         let connectors =
             config.targets().map(Target::open).collect::<Result<Vec<Connector>, _>>().unwrap();
-        let users = config.access.load().unwrap().into();
+        let users = Arc::new(watch::Sender::new(Arc::new(config.access.load().unwrap())));
         let layout = Layout::configured(config.shards, &config.places()).unwrap();
         let begins = Position { epoch: Epoch(1), sequence: Sequence(0) };
         let begun = (log, History::from_watermark(begins));

@@ -26,17 +26,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Interval, interval, sleep};
 
 use super::config::Connector;
-use evenkeel_duplicates_engine::{AHEAD, EFFECTS_BYTES_MAX, Engine};
+use evenkeel_duplicates_engine::{EFFECTS_BYTES_MAX, Engine};
 use evenkeel_store_link::connect::{Link, Stream, connect};
 use evenkeel_store_link::inbox::Inbox;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::replication::{Event, Groups, ReplicationParser, place_of_stream};
 use evenkeel_stores::resp::request::Limits;
+use evenkeel_stores::store::keys::AHEAD;
 
 /// How often is acknowledged until the stream flows, and then.
 const ACKNOWLEDGE_EVERY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// How often, and in which intervals, it is asked whether a stream is kept by now.
-const KEPT_BY_NOW: (u32, Duration) = (20, Duration::from_millis(5));
+pub(super) const KEPT_BY_NOW: (u32, Duration) = (20, Duration::from_millis(5));
 /// How often a connection that broke is begun again.
 const CONNECTIONS_MAX: u32 = 3;
 
@@ -196,7 +197,7 @@ impl Follower {
 }
 
 /// A connection that may ask for the stream.
-async fn as_replica(connector: &Connector, label: &str) -> io::Result<Link> {
+pub(super) async fn as_replica(connector: &Connector, label: &str) -> io::Result<Link> {
     let mut link = connect(connector, label).await?;
     link.expect_ok(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]).await?;
     link.expect_ok(&[b"REPLCONF", b"rdb-filter-only", b""]).await?;
@@ -204,13 +205,13 @@ async fn as_replica(connector: &Connector, label: &str) -> io::Result<Link> {
 }
 
 /// From then on the server keeps its stream; what it answers is not read.
-async fn ask_for_snapshot(link: Link) -> io::Result<Box<dyn Stream>> {
+pub(super) async fn ask_for_snapshot(link: Link) -> io::Result<Box<dyn Stream>> {
     let mut stream = link.into_stream()?;
     send(&mut stream, &[b"PSYNC", b"?", b"-1"]).await?;
     Ok(stream)
 }
 
-async fn send(stream: &mut Box<dyn Stream>, command: &[&[u8]]) -> io::Result<()> {
+pub(super) async fn send(stream: &mut Box<dyn Stream>, command: &[&[u8]]) -> io::Result<()> {
     let mut bytes = Vec::new();
     encode::command(&mut bytes, command);
     stream.write_all(&bytes).await?;

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::config::DuplicatesConfig;
 use evenkeel_duplicates_engine::{ClientId, Engine, ParsedCommand};
-use evenkeel_leadership::Door;
+use evenkeel_leadership::{Door, ended};
 use evenkeel_redis_acl::Users;
 use evenkeel_runtime::accept::{
     AcceptConfig, Linger, Link, ListenerFilters, Order, Peer, Phase, ServeConnection, Stream,
@@ -170,6 +170,12 @@ impl Session {
                 return Poll::Ready(()); // it waits for what nobody would get
             }
             if is_ending && !waits && is_idle && client.out.is_empty() {
+                if self.intake == Intake::Ended
+                    && let Some(word) = client.routed.take()
+                {
+                    encode::error(&mut client.out, &ended(&word)); // the next one goes on
+                    continue;
+                }
                 let is_told = client.is_ending;
                 drop(inner);
                 return self.poll_leave(stream, is_told, context);

@@ -9,22 +9,23 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::config::DuplicatesConfig;
-use super::nodes;
-use super::turns::{Opened, Turns};
+use super::nodes::{self, Here};
+use super::router::Router;
+use super::turns::{HOLD_LEASES, Opened, Turns};
+use evenkeel_duplicates_engine::SharedUsers;
 use evenkeel_leadership::groups::until_due;
-use evenkeel_leadership::{Holder, Known};
+use evenkeel_leadership::{Group, Holder, Known, Ways};
 use evenkeel_runtime::accept::{
-    AcceptConfig, Link, Listener, Peer, ServeConnection, Served, Stage, Stop, StopSignal, Stream,
-    accept, first,
+    AcceptConfig, Listener, Served, Stage, Stop, StopSignal, accept, first,
 };
-use evenkeel_stores::resp::encode;
 
 /// How long a hand-over must have been due, in leases: who dies soon after its start is seen to.
 const SETTLED_LEASES: u32 = 2;
@@ -120,37 +121,30 @@ async fn open_again(config: &DuplicatesConfig) -> io::Result<Opened> {
     Opened::again(config)
 }
 
-/// Tells plain clients that a service of several groups is for clients of Redis Cluster, as long as
-/// what it answers lives.
-pub(super) fn turn_away(
+/// Serves plain clients of a service of several groups, as long as what it answers lives.
+pub(super) fn serve_plain(
     config: &DuplicatesConfig,
     front: Option<(Listener, AcceptConfig)>,
+    (known, here, users): (&watch::Sender<Known>, &Here, &SharedUsers),
     stop: &StopSignal,
-) -> JoinSet<io::Result<Served>> {
-    let mut answering = JoinSet::new();
-    if let Some((listener, accepting)) = front {
-        let doors = nodes::doors_of(config).map(|(_, first)| first.to_string());
-        let says = format!(
-            "ERR the service {} has {} groups of partitions: plain clients are not served here, \
-             expected a client of Redis Cluster at {}",
-            config.service(),
-            config.group.of,
-            doors.unwrap_or_default(),
-        );
-        let away = Rc::new(Away(says));
-        answering.spawn_local(accept(listener, accepting.fixed(), away, stop.clone()));
-    }
-    answering
-}
-
-/// Says this to whoever comes, and nothing else.
-struct Away(String);
-
-impl ServeConnection for Away {
-    async fn serve(self: Rc<Self>, mut stream: Stream, _: Peer, _: Rc<Link>) {
-        let mut said = Vec::new();
-        encode::error(&mut said, &self.0);
-        let _ = stream.write_all(&said).await; // who does not hear it has gone
-        let _ = stream.shutdown().await;
-    }
+) -> io::Result<JoinSet<io::Result<Served>>> {
+    let mut serving = JoinSet::new();
+    let Some((listener, accepting)) = front else { return Ok(serving) };
+    let Group { number, of } = config.group;
+    let own = |group: Group| {
+        let door = config.cluster?.port().checked_sub(number as u16)? + group.number as u16;
+        config.with_door(door).cluster_address()
+    };
+    let ways = Ways {
+        service: config.service().to_owned(),
+        known: known.subscribe(),
+        here: here.subscribe(),
+        own: Group::all(of).map(own).collect(),
+        tls: config.load_relay_tls()?,
+        relays: config.tls.is_none() || config.relay_tls.is_some(),
+        hold: config.etcd.as_ref().map_or(Duration::ZERO, |etcd| etcd.lease * HOLD_LEASES),
+    };
+    let router = Rc::new(Router::new(config, ways, Arc::clone(users)));
+    serving.spawn_local(accept(listener, accepting.fixed(), router, stop.clone()));
+    Ok(serving)
 }

@@ -34,6 +34,7 @@
 //! | `member`, `members`, `connection` | a duplicate: filled, sent to |
 //! | `aside` | duplicates are asked past a script that runs |
 //! | `nodes` | the processes of a service, and the doors of this one |
+//! | `router` | plain clients of a service of several groups |
 //! | `groups` | one of several groups of partitions, turn after turn |
 //! | `follow` | what a duplicate has done, by its replication stream |
 //! | [`evenkeel_wal`] | every write in its order, until all duplicates have it |
@@ -47,17 +48,20 @@
 pub mod admin;
 
 mod aside;
+mod backlog;
 pub mod client;
 mod connection;
 mod control;
 mod follow;
 mod frontend;
 mod groups;
+mod key_events;
 mod member;
 mod members;
 pub mod metrics;
 mod mover;
 mod nodes;
+mod router;
 mod service;
 mod takeover;
 mod turns;

@@ -6,20 +6,21 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_ordered::{ConnectionKind, Copying, Dropped, Rejoin, Sequence};
+use evenkeel_ordered::{ConnectionKind, Copying, Dropped, Position, Rejoin, Sequence};
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::backlog;
 use super::config::Connector;
 use super::connection;
 use evenkeel_duplicates_engine::{Bootstrap, Engine, Inner};
 use evenkeel_store_link::all_keys::AllKeys;
-use evenkeel_store_link::connect::{Link, connect, reach};
-use evenkeel_store_link::fencing::{self, FencingError, Look};
+use evenkeel_store_link::connect::{Link, Stream, connect, reach};
+use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS};
 use evenkeel_store_link::redis_check;
 use evenkeel_stores::resp::databases;
 use evenkeel_stores::store::keys::{FUNCTIONS, WATERMARK};
-use evenkeel_wal::{Reader, Record};
+use evenkeel_wal::{LogPlace, Reader, Record};
 
 /// Answers owed by a duplicate that replays, at most: enough to keep it busy.
 const REPLAY_OWED_MAX: usize = 2_048;
@@ -38,9 +39,10 @@ const BACKOFF: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::
 pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
     let mut pause = BACKOFF.start;
     let generation = engine.borrow().servers[server].generation;
+    let mut is_known = false;
     loop {
         let began = std::time::Instant::now();
-        match attempt(&engine, server).await {
+        match attempt(&engine, server, &mut is_known).await {
             Ok(()) => {}
             Err(FencingError::Fenced(text)) => return Err(io::Error::other(text)),
             Err(FencingError::Passing(text)) => {
@@ -134,8 +136,13 @@ async fn ping(engine: &Engine, server: usize, connection: u64, link: &mut Link) 
     }
 }
 
-/// From connecting to being dropped.
-async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError> {
+/// From connecting to being dropped. Whether it is known what it did in earlier terms is known for
+/// all of this one.
+async fn attempt(
+    engine: &Rc<Engine>,
+    server: usize,
+    is_known: &mut bool,
+) -> Result<(), FencingError> {
     let generation = engine.borrow().servers[server].generation;
     let (connector, us) = {
         let mut inner = engine.borrow();
@@ -150,7 +157,11 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError>
     // What a connection before this one had sent may still be on its way to being applied: only
     // when it has ended is it known how far the server came.
     fencing::fence(&mut ordered, &us, &connector).await?;
-    let looked = fencing::look(&mut ordered, &us.name).await?;
+    let mut looked = fencing::look(&mut ordered, &us.name).await?;
+    if let Some(mark) = looked.watermark.filter(|&mark| !*is_known && mark != NOBODYS) {
+        *is_known = knows(engine, server, &connector, mark).await?;
+        looked.watermark = if *is_known { Some(mark) } else { Some(NOBODYS) };
+    }
     let rejoin = needed(engine, server, looked)?;
     if matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
         ordered.wait_long();
@@ -165,6 +176,10 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError>
         let text = format!("{epoch} {}", after.0);
         ordered.expect_ok(&[b"SET", WATERMARK, text.as_bytes()]).await?;
     }
+    let is_log = engine.look().config.log.place == LogPlace::Memory;
+    if is_log {
+        backlog::begin(&connector, &us, &mut ordered).await?;
+    }
     let (ordered, free) = (ordered.into_stream()?, free.into_stream()?);
     let connection = {
         let mut inner = engine.borrow();
@@ -174,6 +189,18 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError>
         }
         inner.servers[server].open()
     };
+    let bringing = bring_up(Rc::clone(engine), server, connection, rejoin);
+    let noting = is_log.then(|| backlog::keep(Rc::clone(engine), server, connection));
+    attend((engine, server, connection), (ordered, free), bringing, noting).await
+}
+
+/// Drives the connections to a duplicate, and brings it up, until it is dropped.
+async fn attend(
+    (engine, server, connection): (&Rc<Engine>, usize, u64),
+    (ordered, free): (Box<dyn Stream>, Box<dyn Stream>),
+    bringing: impl Future<Output = Result<(), FencingError>> + 'static,
+    noting: Option<impl Future<Output = ()> + 'static>,
+) -> Result<(), FencingError> {
     let mut tasks: JoinSet<Result<Option<Dropped>, FencingError>> = JoinSet::new();
     for (kind, stream) in [(ConnectionKind::Ordered, ordered), (ConnectionKind::Free, free)] {
         let engine = Rc::clone(engine);
@@ -181,7 +208,12 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError>
             Ok(connection::drive(engine, server, connection, kind, stream).await)
         });
     }
-    let bringing = bring_up(Rc::clone(engine), server, connection, rejoin);
+    if let Some(noting) = noting {
+        tasks.spawn_local(async move {
+            noting.await;
+            Ok(None)
+        });
+    }
     tasks.spawn_local(async move { bringing.await.map(|()| None) });
     while let Some(ended) = tasks.join_next().await {
         let ended = ended.map_err(io::Error::other)?;
@@ -195,6 +227,28 @@ async fn attempt(engine: &Rc<Engine>, server: usize) -> Result<(), FencingError>
         }
     }
     Ok(())
+}
+
+/// Whether what a duplicate did in earlier terms is what its watermark says, or cannot matter.
+async fn knows(
+    engine: &Engine,
+    server: usize,
+    connector: &Connector,
+    watermark: Position,
+) -> io::Result<bool> {
+    {
+        let inner = engine.look();
+        let partition = inner.members.partition(server);
+        if !inner.history.is_of_earlier_term(watermark) {
+            return Ok(true);
+        }
+        if inner.history.renamed(partition, watermark).is_none() {
+            return Ok(false);
+        }
+    }
+    let done = backlog::has_done_the_same(engine, server, connector, watermark).await;
+    let told = |error: &io::Error| tracing::info!(server, %error, "its stream is not read");
+    Ok(done.inspect_err(told).unwrap_or(false))
 }
 
 /// Whether it can be a duplicate, and what it has for that.
@@ -211,6 +265,11 @@ async fn check(
         inner.servers[server].databases = Some(databases);
     }
     if let Some(unsure) = redis_check::check(connector, ordered).await? {
+        engine.borrow().is_unsure(server, &unsure);
+    }
+    if engine.look().config.log.place == LogPlace::Memory
+        && let Some(unsure) = redis_check::check_backlog(connector, ordered).await?
+    {
         engine.borrow().is_unsure(server, &unsure);
     }
     Ok(())

@@ -7,9 +7,11 @@ use evenkeel_runtime::metrics::{Metric, Scrape, counter, counter_by, gauge, hist
 const OF_SERVICES: [Metric<DuplicatesState>; 27] = [
     gauge("evenkeel_duplicates_clients", "Connected clients.", |it| it.clients.into()),
     counter("evenkeel_duplicates_writes_total", "Acknowledged writes.", |it| {
-        it.writes.count.into()
+        it.writes.latencies.count().into()
     }),
-    counter("evenkeel_duplicates_reads_total", "Answered reads.", |it| it.reads.count.into()),
+    counter("evenkeel_duplicates_reads_total", "Answered reads.", |it| {
+        it.reads.latencies.count().into()
+    }),
     histogram("evenkeel_duplicates_write_seconds", "Latency of acknowledged writes.", |it| {
         Some(&it.writes.latencies)
     }),

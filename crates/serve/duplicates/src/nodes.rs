@@ -10,9 +10,11 @@ use tokio::task::JoinSet;
 
 use super::config::DuplicatesConfig;
 use evenkeel_leadership::cluster::{ClusterStandIn, ClusterView, endpoint};
-use evenkeel_leadership::{self as leadership, Door, Holder, Known, StandIn};
+use evenkeel_leadership::{self as leadership, Door, Group, Holder, Known, StandIn};
 use evenkeel_redis_acl::Users;
-use evenkeel_runtime::accept::{AcceptConfig, Listener, ServeConnection, StopSignal, accept};
+use evenkeel_runtime::accept::{
+    AcceptConfig, Dialer, Listener, ServeConnection, StopSignal, accept,
+};
 use evenkeel_stores::resp::cluster::Endpoint;
 
 /// As the other processes of the service know this one.
@@ -65,18 +67,32 @@ pub(super) fn view(
 pub(super) struct Doors {
     plain: Listener,
     cluster: Option<(Listener, ClusterView)>,
+    /// Where plain clients of a service of several groups are told that this one is led here.
+    here: Here,
     accepting: watch::Receiver<Arc<AcceptConfig>>,
-    users: Arc<Users>,
+    users: watch::Receiver<Arc<Users>>,
+}
+
+/// The groups that this process leads and serves, by number.
+pub(super) type Here = Arc<watch::Sender<Vec<Option<Dialer>>>>;
+
+/// A group is led here for as long as this lives.
+struct Led<'h>(&'h Here, usize);
+
+impl Drop for Led<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|here| here[self.1] = None);
+    }
 }
 
 impl Doors {
-    pub(super) const fn new(
+    pub(super) fn new(
         plain: Listener,
         cluster: Option<(Listener, ClusterView)>,
-        accepting: watch::Receiver<Arc<AcceptConfig>>,
-        users: Arc<Users>,
+        here: Here,
+        (accepting, users): (watch::Receiver<Arc<AcceptConfig>>, watch::Receiver<Arc<Users>>),
     ) -> Self {
-        Self { plain, cluster, accepting, users }
+        Self { plain, cluster, here, accepting, users }
     }
 
     /// Serves clients by both doors until told to stop, and every client has what it is owed. Doors
@@ -84,8 +100,14 @@ impl Doors {
     pub(super) async fn serve<H: ServeConnection>(
         &mut self,
         handler: impl Fn(Door) -> Rc<H>,
-        (stop, are_kept): (StopSignal, bool),
+        (stop, group): (StopSignal, Group),
     ) -> io::Result<()> {
+        let are_kept = !group.is_whole();
+        let (within, dialer) = Listener::memory();
+        let within = accept(within, self.accepting.clone(), handler(Door::Plain), stop.clone());
+        let here = Arc::clone(&self.here);
+        here.send_modify(|here| here[group.number] = are_kept.then_some(dialer));
+        let _led = Led(&here, group.number);
         let later = if are_kept { self.plain.again() } else { Listener::memory().0 };
         let plain = std::mem::replace(&mut self.plain, later);
         let door = match are_kept {
@@ -98,7 +120,7 @@ impl Doors {
             let Some(door) = door else { return Ok(()) };
             accept(door, accepting(), handler(Door::Cluster), stop).await.map(drop)
         };
-        tokio::try_join!(async { plain.await.map(drop) }, cluster).map(drop)
+        tokio::try_join!(plain, within, cluster).map(drop)
     }
 
     /// The same while another process leads.
@@ -116,7 +138,7 @@ impl Doors {
             let by_cluster = ClusterStandIn {
                 relay: relay(Door::Cluster),
                 view: view.clone().into(),
-                users: Arc::clone(&self.users),
+                users: self.users.clone(),
                 limits: config.limits,
             };
             accept(door.again(), accepting(), Rc::new(by_cluster), stop).await.map(drop)

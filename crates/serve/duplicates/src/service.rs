@@ -15,12 +15,12 @@ use super::config::{Connector, DuplicatesConfig, of_table};
 use super::control::{Asked, Control};
 use super::frontend::{accept_config, sentinel_config};
 use super::groups;
-use super::nodes::{self, Doors};
+use super::nodes::{self, Doors, Here};
 use super::turns::{Opened, Turns, open_connectors, open_log};
+use evenkeel_duplicates_engine::SharedUsers;
 use evenkeel_duplicates_engine::state::DuplicatesState;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_leadership::{Holder, Known, Sentinel};
-use evenkeel_redis_acl::Users;
 use evenkeel_runtime::accept::{AcceptConfig, Listener, Served, Sharing, StopSignal, accept};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::tls::ServerTls;
@@ -34,16 +34,15 @@ pub struct Service {
     /// Those of the configuration.
     connectors: BTreeMap<String, Connector>,
     state: watch::Sender<Arc<DuplicatesState>>,
-    known: Arc<watch::Sender<Known>>,
+    shared: Shared,
     /// Where all clients connect; of a group, those within the process.
     listener: Listener,
-    /// Where plain clients of a service of several groups come, of the first.
+    /// Where plain clients of a service of several groups come.
     front: Option<Listener>,
     sentinel: Option<Listener>,
     cluster: Option<Listener>,
     address: SocketAddr,
     tls: Option<ServerTls>,
-    users: Arc<Users>,
     log: Log,
     recovered: Recovered,
     configured: Layout,
@@ -52,14 +51,44 @@ pub struct Service {
     opener: SessionOpener,
 }
 
+/// What all groups of a service have in common in this process.
+#[derive(Debug, Clone)]
+struct Shared {
+    known: Arc<watch::Sender<Known>>,
+    users: SharedUsers,
+    here: Here,
+}
+
+impl Shared {
+    fn of(config: &DuplicatesConfig) -> io::Result<Self> {
+        let of_service = |error| of_table(&format!("duplicates.{}", config.name), &error);
+        let users = config.access.load().map_err(of_service)?;
+        Ok(Self {
+            known: Arc::new(watch::Sender::new(Known::nothing(config.group.of))),
+            users: Arc::new(watch::Sender::new(Arc::new(users))),
+            here: Arc::new(watch::Sender::new(vec![None; config.group.of])),
+        })
+    }
+}
+
 impl Service {
     /// Opens all groups of a service.
     ///
     /// # Errors
     /// As [`Service::open`].
     pub fn open_all(config: &DuplicatesConfig) -> io::Result<Vec<Self>> {
-        let known = Arc::new(watch::Sender::new(Known::nothing(config.group.of)));
-        config.split().iter().map(|group| Self::open_group(group, Arc::clone(&known))).collect()
+        let shared = Shared::of(config)?;
+        let groups = config.split();
+        let mut all = groups
+            .iter()
+            .map(|group| Self::open_group(group, shared.clone()))
+            .collect::<io::Result<Vec<_>>>()?;
+        // Plain clients are shared out to the threads of all groups.
+        let front = all.first().and_then(|first| first.front.as_ref()).map(Listener::again);
+        for other in all.iter_mut().skip(1) {
+            other.front = front.as_ref().map(Listener::again);
+        }
+        Ok(all)
     }
 
     /// Binds the address of a service that is one group and opens the log.
@@ -68,10 +97,10 @@ impl Service {
     /// When the address is taken, the log is damaged or in use, or a store of ours cannot be
     /// opened.
     pub fn open(config: &DuplicatesConfig) -> io::Result<Self> {
-        Self::open_group(config, Arc::new(watch::Sender::new(Known::nothing(1))))
+        Self::open_group(config, Shared::of(config)?)
     }
 
-    fn open_group(config: &DuplicatesConfig, known: Arc<watch::Sender<Known>>) -> io::Result<Self> {
+    fn open_group(config: &DuplicatesConfig, shared: Shared) -> io::Result<Self> {
         let of_service = |error| of_table(&format!("duplicates.{}", config.name), &error);
         let configured = Layout::configured(config.shards, &config.places());
         let configured = configured.ok_or_else(|| {
@@ -83,7 +112,6 @@ impl Service {
             ))
         })?;
         let tls = config.load_tls()?;
-        let users = Arc::new(config.access.load().map_err(of_service)?);
         let bind = |address| Listener::bind_as(address, Sharing::Alone);
         let plain = (config.group.number == 0).then(|| bind(config.listen)).transpose()?;
         let ((listener, dialer), front) = match plain {
@@ -107,14 +135,13 @@ impl Service {
             config,
             connectors,
             state,
-            known,
+            shared,
             listener,
             front,
             sentinel,
             cluster,
             address,
             tls,
-            users,
             log,
             recovered,
             configured,
@@ -144,6 +171,11 @@ impl Service {
         &self.config.name
     }
 
+    /// [`DuplicatesConfig::thread`].
+    pub fn thread(&self, workers: usize) -> String {
+        self.config.thread(workers)
+    }
+
     /// Where clients connect, with the port the system chose; of a group, those of Redis Cluster.
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -158,21 +190,31 @@ impl Service {
     /// # Panics
     /// Outside a [`worker_runtime`](evenkeel_runtime::accept::worker_runtime).
     pub async fn run(self, clock: Clock, stop: StopSignal) -> io::Result<()> {
-        let Self { config, state, known, .. } = self;
-        let accepting = accept_config(&config, &self.users, self.tls.clone());
-        let of_sentinel = sentinel_config(&config, &self.users, self.tls);
-        let of_front = AcceptConfig::clone(&accepting);
+        let Self { config, state, shared: Shared { known, users, here }, .. } = self;
+        let accepting = accept_config(&config, &users.borrow(), self.tls.clone());
+        let of_sentinel = sentinel_config(&config, &users.borrow(), self.tls);
+        let each = config.clients_max.div_ceil(config.group.of);
+        let of_front = AcceptConfig { connections_max: each, ..accepting.clone() };
         let accepting = watch::Sender::new(Arc::new(accepting));
         let holder = watch::Sender::default();
         let sentinel = self.sentinel.zip(Some(of_sentinel));
-        let _sentinel = answer_clients(&config, sentinel, &holder, &stop);
-        let _front = groups::turn_away(&config, self.front.zip(Some(of_front)), &stop);
+        // Any process serves all keys, where there are several groups: so it tells of itself.
+        let itself = watch::Sender::new(nodes::itself(&config));
+        let told = if config.group.is_whole() { &holder } else { &itself };
+        let _sentinel = answer_clients(&config, sentinel, told, &stop);
+        let front = self.front.zip(Some(of_front));
+        let mut plain = groups::serve_plain(&config, front, (&known, &here, &users), &stop)?;
         let (cluster, _announcing) = nodes::view(&config, &known, stop.clone());
         let door = self.cluster.zip(cluster.clone());
         let mut turns = Turns {
             clock,
             address: self.address.to_string(),
-            doors: Doors::new(self.listener, door, accepting.subscribe(), Arc::clone(&self.users)),
+            doors: Doors::new(
+                self.listener,
+                door,
+                here,
+                (accepting.subscribe(), users.subscribe()),
+            ),
             configured: self.configured,
             changes: Rc::new(Mutex::new(self.changes)),
             config,
@@ -181,14 +223,18 @@ impl Service {
             holder,
             accepting,
             cluster,
-            users: self.users,
+            users,
             leaves: 0,
         };
         let opened = Opened { log: self.log, recovered: self.recovered, at: self.connectors };
-        match turns.config.group.is_whole() {
+        let ended = match turns.config.group.is_whole() {
             true => turns.take(opened, stop).await.map(drop),
             false => turns.take_all(opened, stop).await,
+        };
+        if ended.is_ok() {
+            while plain.join_next().await.is_some() {} // of other groups, they are owed answers too
         }
+        ended // an error is told at once: the front ends with the process, which it ends
     }
 }
 
@@ -201,7 +247,7 @@ fn answer_clients(
 ) -> JoinSet<io::Result<Served>> {
     let mut answering = JoinSet::new();
     if let Some((listener, accepting)) = listener {
-        let (service, holder) = (config.name.clone(), holder.subscribe());
+        let (service, holder) = (config.service().to_owned(), holder.subscribe());
         let sentinel = Rc::new(Sentinel { service, holder });
         answering.spawn_local(accept(listener, accepting.fixed(), sentinel, stop.clone()));
     }

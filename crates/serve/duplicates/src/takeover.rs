@@ -1,17 +1,20 @@
 //! Where a service begins: from its log, or from what the duplicates have where the log is gone or
 //! another process has written since.
 
+use std::cmp::Reverse;
 use std::io;
 use std::time::Duration;
 
 use evenkeel_ordered::{Acknowledge, Epoch, History, Position, Sequence};
 use tokio::task::JoinSet;
 
+use super::backlog;
 use super::config::{Connector, DuplicatesConfig};
 use evenkeel_leadership::Leadership;
 use evenkeel_store_link::connect::connect;
 use evenkeel_store_link::fencing::{self, Look};
-use evenkeel_wal::{Log, LogError, Recovered};
+use evenkeel_stores::resp::backlog::Line;
+use evenkeel_wal::{Log, LogError, LogPlace, Recovered};
 
 /// The log of this term, and the history it begins with.
 pub(super) type Begun = (Log, History);
@@ -29,6 +32,9 @@ const OTHERS_WITHIN: Duration = Duration::from_millis(250);
 /// now and then, so two that say the same may differ in the writes since. It is named by the new
 /// epoch, so that every other is copied anew, also one that is reached much later. And all are
 /// fenced off *before* they are asked: whoever wrote before may be writing still.
+///
+/// A log in memory is gone at every start. Then the streams of those that are the history tell what
+/// they were given last (`backlog.rs`), so that the others need not be copied.
 ///
 /// A log that others have written after is an error, unless processes take turns: then it is set
 /// aside, and the duplicates are asked.
@@ -71,19 +77,13 @@ pub(super) async fn begin(
         let furthest = furthest(looks.iter().flatten());
         let has_all = has_log && !furthest.is_some_and(is_beyond);
         let is_new = furthest.is_none() && !looks.iter().flatten().flatten().any(is_filling);
-        if has_all || is_new && leadership.is_none() {
+        // One in memory is gone at every start: who was written to may just not answer yet.
+        let is_first_start = is_new && leadership.is_none() && config.log.place == LogPlace::Disk;
+        if has_all || is_first_start {
             return begin_with(log, of_log(&recovered)?, Epoch(epoch)).await;
         }
         match take_over(config, connectors, Epoch(epoch)).await {
-            Ok(Taken::From(history)) => {
-                let begins = move |log: &mut Log| {
-                    log.begin_after(history.sequence.0)?;
-                    log.begin_epoch(epoch)?;
-                    log.commit()
-                };
-                let (log, ()) = on_disk(log, begins).await?;
-                return Ok((log, History::from_watermark(history)));
-            }
+            Ok(Taken::From(history, lines)) => return begin_from(log, history, lines).await,
             Ok(Taken::Nothing) => {
                 return begin_with(log, of_log(&recovered)?, Epoch(epoch)).await;
             }
@@ -96,6 +96,24 @@ pub(super) async fn begin(
         }
         tokio::time::sleep(LOOK_AGAIN_AFTER).await;
     }
+}
+
+/// The history goes on from what duplicates have, and tell of it.
+async fn begin_from(log: Log, history: Position, lines: Option<Lines>) -> io::Result<Begun> {
+    let Some(lines) = lines else {
+        let begins = move |log: &mut Log| {
+            log.begin_after(history.sequence.0)?;
+            log.begin_epoch(history.epoch.0)?;
+            log.commit()
+        };
+        let (log, ()) = on_disk(log, begins).await?;
+        return Ok((log, History::from_watermark(history)));
+    };
+    let stretches = backlog::stretches(&lines);
+    let writes: usize = lines.iter().map(|(_, line)| line.batches.len()).sum();
+    let (log, ()) = on_disk(log, move |log| backlog::record(log, lines, history.numbers())).await?;
+    tracing::info!(writes, last = history.sequence.0, "the log is what duplicates have of it");
+    Ok((log, History::from_streams(history, stretches)))
 }
 
 /// What the log tells goes on in a new epoch.
@@ -133,12 +151,16 @@ fn stale(config: &DuplicatesConfig, theirs: Epoch, ours: u64) -> io::Error {
 
 /// What came of taking over.
 enum Taken {
-    From(Position),
+    /// With what the streams of those that are the history tell, where that is the log.
+    From(Position, Option<Lines>),
     /// Enough have answered, and none was ever written to by this service.
     Nothing,
     /// Too few have answered, or none is whole.
     NotYet,
 }
+
+/// What streams tell, by partition.
+type Lines = Vec<(usize, Line)>;
 
 /// Fences all duplicates off and chooses one of each partition as the history.
 async fn take_over(
@@ -150,24 +172,87 @@ async fn take_over(
     if !enough(config.members.acknowledge, &looks) {
         return Ok(Taken::NotYet);
     }
-    let Some(furthest) = furthest(looks.iter().flatten()) else {
+    if furthest(looks.iter().flatten()).is_none() {
         let is_new = !looks.iter().flatten().flatten().any(is_filling);
         return Ok(if is_new { Taken::Nothing } else { Taken::NotYet });
-    };
-    let history = Position { epoch, sequence: furthest.sequence };
-    let mut first = 0;
-    for partition in looks.iter().filter(|partition| !partition.is_empty()) {
-        let of = |look: &Option<Look>| look.as_ref()?.watermark.filter(is_named);
-        let is_empty = |look: &Option<Look>| look.as_ref().is_some_and(|look| !look.holds_data);
-        let places = 0..partition.len();
-        let most = places.clone().filter(|&place| of(&partition[place]).is_some());
-        let most = most.max_by_key(|&place| (of(&partition[place]), partition.len() - place));
-        let base = most.or_else(|| places.clone().find(|&place| is_empty(&partition[place])));
-        let Some(base) = base else { return Ok(Taken::NotYet) };
-        fencing::found(&connectors[first + base], &config.name, history).await?;
+    }
+    let (mut bases, mut lines, mut first) = (Vec::new(), Vec::new(), 0);
+    let is_log = config.log.place == LogPlace::Memory;
+    let bytes_max = usize::try_from(config.log.bytes_max).unwrap_or(usize::MAX);
+    for (number, partition) in looks.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+        let candidates = candidates(partition);
+        let Some(&foremost) = candidates.first() else { return Ok(Taken::NotYet) };
+        let mut base = first + foremost;
+        if is_log && let Some(watermark) = partition[foremost].and_then(|it| it.watermark) {
+            let of = |&place: &usize| partition[place].and_then(|it| it.watermark);
+            let equal = candidates.iter().filter(|place| of(place) == Some(watermark));
+            let equal: Vec<usize> = equal.map(|place| first + place).collect();
+            let us = (&*config.name, epoch);
+            if let Some((of, line)) = told(us, connectors, (&equal, watermark), bytes_max).await {
+                base = of;
+                lines.push((number, line));
+            }
+        }
+        bases.push((number, base));
         first += partition.len();
     }
-    Ok(Taken::From(history))
+    let history = Position { epoch, sequence: number_tails(&looks, epoch, &mut lines) };
+    for (number, base) in bases {
+        let named = Position { epoch, sequence: last_of(number, &lines, history) };
+        fencing::found(&connectors[base], &config.name, named).await?;
+    }
+    Ok(Taken::From(history, is_log.then_some(lines)))
+}
+
+/// Names what came behind the last watermarks, which nobody else may have: by the new epoch, since
+/// in the one before another write may have the same number. The last number of all.
+fn number_tails(looks: &Looks, epoch: Epoch, lines: &mut Lines) -> Sequence {
+    let marks = looks.iter().flatten().flatten().filter_map(|look| look.watermark);
+    let mut last = marks.filter(is_named).map(|mark| mark.sequence).max().unwrap_or_default();
+    for (_, line) in lines.iter_mut().filter(|(_, line)| !line.tail.is_empty()) {
+        last = last.next();
+        line.number_tail((epoch.0, last.0));
+    }
+    last
+}
+
+/// The number of what the history of a partition has last: that of its tail. Its stream then tells
+/// the same as those of duplicates that get it from the log.
+fn last_of(partition: usize, lines: &Lines, history: Position) -> Sequence {
+    let line = lines.iter().find(|(of, _)| *of == partition);
+    let last = line.and_then(|(_, line)| line.last()).filter(|last| last.0 == history.epoch.0);
+    last.map_or(history.sequence, |(_, sequence)| Sequence(sequence))
+}
+
+/// Who of a partition may be the history, the furthest first; one that is empty, if nobody has
+/// anything.
+fn candidates(partition: &[Option<Look>]) -> Vec<usize> {
+    let of = |place: usize| partition[place].and_then(|look| look.watermark).filter(is_named);
+    let is_empty = |place: &usize| partition[*place].is_some_and(|look| !look.holds_data);
+    let places = 0..partition.len();
+    let mut named: Vec<usize> = places.clone().filter(|&place| of(place).is_some()).collect();
+    named.sort_by_key(|&place| Reverse(of(place)));
+    if named.is_empty() { places.into_iter().find(is_empty).into_iter().collect() } else { named }
+}
+
+/// What the first of these tells whose stream can be read and ends with this watermark.
+async fn told(
+    (name, epoch): (&str, Epoch),
+    connectors: &[Connector],
+    (places, watermark): (&[usize], Position),
+    bytes_max: usize,
+) -> Option<(usize, Line)> {
+    let us = fencing::Us { name: name.to_owned(), epoch, number: 0 };
+    for &place in places {
+        match backlog::read_line(&connectors[place], &us.label(), bytes_max).await {
+            Ok(Some(line)) if line.last() == Some(watermark.numbers()) => {
+                return Some((place, line));
+            }
+            Ok(_) => tracing::info!(place, "the stream of a duplicate does not tell where it is"),
+            Err(error) => tracing::info!(place, %error, "the stream of a duplicate is not read"),
+        }
+    }
+    None
 }
 
 fn of_log(recovered: &Recovered) -> io::Result<History> {
@@ -268,7 +353,8 @@ mod tests {
 
     use super::*;
     use evenkeel_store_link::fencing::NOBODYS;
-    use evenkeel_wal::LogSettings;
+    use evenkeel_stores::resp::backlog::Batch;
+    use evenkeel_wal::{LogSettings, Part};
 
     /// With the lease among the others it would end, and nobody would lead.
     #[test]
@@ -284,6 +370,66 @@ mod tests {
             assert!(on_disk(log, slow).await.unwrap().1);
         });
         std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// The last write of a dead leader, in the lines of two partitions: both have a place, and a
+    /// duplicate that has another write of that number is not ours.
+    #[test]
+    fn tails_are_of_the_new_epoch_and_each_has_its_own_number() {
+        let mark = |sequence| Position { epoch: Epoch(4), sequence: Sequence(sequence) };
+        let look = |sequence| {
+            let (watermark, holds_data, database_last) = (Some(mark(sequence)), true, 0);
+            vec![Some(Look { epoch: Epoch(9), watermark, holds_data, database_last })]
+        };
+        let line = |last, tail: &[u8]| {
+            let epochs = vec![(4, 90, last)];
+            Line { base: Some((4, 90)), epochs, tail: tail.to_vec(), ..Line::default() }
+        };
+        let mut lines = vec![(0, line(100, b"a")), (1, line(95, b"b")), (2, line(99, b""))];
+        let looks = vec![look(100), look(95), look(99)];
+        let last = number_tails(&looks, Epoch(9), &mut lines);
+        let history = Position { epoch: Epoch(9), sequence: last };
+        let of = |partition| last_of(partition, &lines, history).0;
+        assert_eq!((of(0), of(1), of(2)), (101, 102, 102));
+        let known = History::from_streams(history, backlog::stretches(&lines));
+        assert_eq!(known.renamed(0, mark(101)), None, "it has another one's last write");
+        assert_eq!(known.renamed(0, mark(100)), Some(mark(100)));
+        let named = Position { epoch: Epoch(9), sequence: Sequence(101) };
+        assert_eq!(known.position(Sequence(101)), named, "who gets it says so");
+        let (mut log, _) = Log::open(&std::env::temp_dir(), in_memory()).unwrap();
+        backlog::record(&mut log, lines, history.numbers()).unwrap();
+        assert_eq!((log.epoch(), log.last_sequence()), (9, 102));
+    }
+
+    fn in_memory() -> LogSettings {
+        LogSettings { place: LogPlace::Memory, ..LogSettings::default() }
+    }
+
+    /// A duplicate that came back is marked with the last number of all partitions, which a write
+    /// of another one has.
+    #[test]
+    fn two_partitions_may_tell_the_same_number() {
+        let batch = |mark, commands: &[u8]| Batch { mark, commands: commands.to_vec() };
+        let line = |batches: Vec<Batch>| {
+            let epochs = vec![(4, 130, 150)];
+            Line { base: Some((4, 130)), epochs, batches: batches.into(), ..Line::default() }
+        };
+        let lines = vec![
+            (0, line(vec![batch((4, 140), b"c"), batch((4, 150), b"a")])),
+            (1, line(vec![batch((4, 150), b"b")])),
+        ];
+        let (mut log, _) = Log::open(&std::env::temp_dir(), in_memory()).unwrap();
+        backlog::record(&mut log, lines, (9, 150)).unwrap();
+        for (partition, expected) in [(0, vec![&b"c"[..], b"a"]), (1, vec![b"b"])] {
+            let part = Part { partition, shards: Vec::new() };
+            let mut reader = log.read_after(130, Some(&part)).unwrap();
+            let mut found = Vec::new();
+            while let Some(record) = reader.next().unwrap() {
+                found.push(record.command.to_vec());
+            }
+            assert_eq!(found, expected, "partition {partition}");
+            assert!(reader.is_at_end());
+        }
     }
 
     /// One that somebody emptied had acknowledged what only it and one that is away had.

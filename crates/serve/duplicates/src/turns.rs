@@ -24,19 +24,18 @@ use super::mover;
 use super::nodes::{self, Doors};
 use super::rejected::ChangeRejected;
 use super::takeover::{self, Begun};
-use super::{aside, follow};
-use evenkeel_duplicates_engine::Engine;
+use super::{aside, follow, key_events};
 use evenkeel_duplicates_engine::state::{DuplicatesState, STANDS_BY};
+use evenkeel_duplicates_engine::{Engine, SharedUsers};
 use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
 use evenkeel_leadership::{
     self as leadership, Door, EtcdStore, Holder, Known, Leadership, StandIn,
 };
-use evenkeel_redis_acl::Users;
 use evenkeel_runtime::accept::{AcceptConfig, StopSignal, first};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
-use evenkeel_wal::{Log, Recovered};
+use evenkeel_wal::{Log, LogPlace, Recovered};
 
 /// How often silence and watermarks are looked at.
 const KEEP_EVERY: Duration = Duration::from_millis(100);
@@ -48,7 +47,7 @@ const STATE_AGAIN_AFTER: Range<Duration> = Duration::from_secs(5)..Duration::fro
 const OPEN_WITHIN: Duration = Duration::from_secs(2);
 /// How long a client of a process that stands by waits for somebody to lead, in leases: until one
 /// has ended, and the next has begun.
-const HOLD_LEASES: u32 = 2;
+pub(super) const HOLD_LEASES: u32 = 2;
 /// How long after the layout could not be read it is tried again.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -91,8 +90,8 @@ pub(super) struct Turns {
     pub(super) doors: Doors,
     pub(super) accepting: watch::Sender<Arc<AcceptConfig>>,
     pub(super) cluster: Option<ClusterView>,
-    /// Who clients may be, as it was known at the beginning of the last turn.
-    pub(super) users: Arc<Users>,
+    /// Who clients may be, for all of this process.
+    pub(super) users: SharedUsers,
     pub(super) changes: Rc<Mutex<UnboundedReceiver<Asked>>>,
     /// Looks at a lease that nobody has which are left to others besides.
     pub(super) leaves: usize,
@@ -133,7 +132,8 @@ impl Turns {
             }
         };
         let (servers, timer) = (connectors.len(), Timer::new()?);
-        let config = (config, self.users_now());
+        self.load_users();
+        let config = (config, Arc::clone(&self.users));
         let engine = Engine::new(config, connectors, self.clock, begun, layout, lease.clone());
         engine.borrow().cluster.clone_from(&self.cluster);
         let members = Members::default();
@@ -151,13 +151,18 @@ impl Turns {
         result.map(|()| true)
     }
 
-    /// The users as their file has them by now; those that were known, where that cannot be read.
-    fn users_now(&mut self) -> Arc<Users> {
+    /// Has the users be as their file has them by now; as they are, where that cannot be read.
+    fn load_users(&self) {
         match self.config.access.load() {
-            Ok(users) => self.users = Arc::new(users),
+            Ok(users) => drop(self.users.send_if_modified(|known| {
+                let differs = **known != users;
+                if differs {
+                    *known = Arc::new(users);
+                }
+                differs
+            })),
             Err(error) => tracing::warn!(%error, "users stay as they are"),
         }
-        Arc::clone(&self.users)
     }
 
     /// Waits for its turn; `None` when it is to stop before, and its clients have what they are
@@ -282,8 +287,8 @@ async fn before<T>(
 async fn serve(engine: &Rc<Engine>, doors: &mut Doors, stop: StopSignal) -> io::Result<()> {
     let mut stopping = stop.clone();
     first(takes_writes(engine), first(sleep(OPEN_WITHIN), stopping.stopping())).await;
-    let are_kept = !engine.look().config.group.is_whole();
-    doors.serve(|door| Rc::new(Frontend::new(engine, door)), (stop, are_kept)).await
+    let group = engine.look().config.group;
+    doors.serve(|door| Rc::new(Frontend::new(engine, door)), (stop, group)).await
 }
 
 /// Waits until every partition takes writes: a client that comes before waits, and is not refused.
@@ -339,12 +344,16 @@ async fn keep(engine: Rc<Engine>, state: watch::Sender<Arc<DuplicatesState>>, me
     }
 }
 
-/// What is done for the life of the service beside its clients: states, streams of effects, and
-/// questions past scripts.
+/// What is done for the life of the service beside its clients: states, streams of effects,
+/// questions past scripts, and key events.
 fn keep_up(engine: &Rc<Engine>, keeping: &mut JoinSet<()>) {
-    keeping.spawn_local(keep_whole(Rc::clone(engine)));
+    // What is in memory is for those that lag; it need not tell everything.
+    if engine.look().config.log.place == LogPlace::Disk {
+        keeping.spawn_local(keep_whole(Rc::clone(engine)));
+    }
     keeping.spawn_local(follow::keep(Rc::clone(engine)));
     keeping.spawn_local(aside::keep(Rc::clone(engine)));
+    keeping.spawn_local(key_events::keep(Rc::clone(engine)));
 }
 
 /// Writes a state into the log whenever it has grown much, or does not tell everything.

@@ -40,6 +40,7 @@ mod relay;
 mod sentinel;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -52,8 +53,9 @@ use self::etcd::{Campaign, Election, Held, Kept, Renewed, Swapped};
 pub use self::etcd_store::EtcdStore;
 pub use self::groups::{Group, Known, Processes};
 pub use self::processes::announce;
-pub use self::relay::{Door, Holder, StandIn, name};
+pub use self::relay::{Door, Holder, StandIn, ended, name};
 pub use self::sentinel::Sentinel;
+pub use self::ways::{Reached, Unreached, Ways};
 use evenkeel_stores::clients::error::RemoteError;
 use tokio::sync::Notify;
 

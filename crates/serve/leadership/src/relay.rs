@@ -41,7 +41,7 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// How long the leader may take to answer that it leads.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long until a leader that was not reached is tried again.
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
+pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Who leads, as far as this process knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -156,16 +156,8 @@ impl StandIn {
     async fn reach(&self, address: ServerAddress, peer: &Peer) -> io::Result<Stream> {
         let reaching = async {
             let mut leader = dial(address, self.tls.as_ref()).await?;
-            let mut preface = Vec::new();
-            encode::command(&mut preface, &[b"EK.RELAYED", peer.address.to_string().as_bytes()]);
-            leader.write_all(&preface).await?;
-            leader.flush().await?;
-            let mut answer = [0; 5];
-            leader.read_exact(&mut answer).await?;
-            match &answer {
-                b"+OK\r\n" => Ok(leader),
-                _ => Err(io::Error::other("it does not lead")),
-            }
+            introduce(&mut leader, &[peer.address.to_string().as_bytes()]).await?;
+            Ok(leader)
         };
         timeout(PATIENCE, reaching).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
@@ -212,6 +204,30 @@ impl StandIn {
             Err(io::ErrorKind::ConnectionAborted.into())
         };
         first(answering, first(asking, deposed)).await
+    }
+}
+
+/// What a leader says last to a session that a process has with it for a plain client: what was
+/// sent and is not answered by then was not done. It says the word that the session began with
+/// (`EK.RELAYED address ROUTED word`), which no script knows.
+pub fn ended(word: &str) -> String {
+    format!("EK.ENDED {word} what was taken is answered, and nothing else is done")
+}
+
+/// Tells a leader whose connection this is.
+///
+/// # Errors
+/// When it does not lead, or the connection breaks.
+pub(super) async fn introduce(leader: &mut Stream, whose: &[&[u8]]) -> io::Result<()> {
+    let mut preface = Vec::new();
+    encode::command(&mut preface, &[&[b"EK.RELAYED".as_slice()], whose].concat());
+    leader.write_all(&preface).await?;
+    leader.flush().await?;
+    let mut answer = [0; 5];
+    leader.read_exact(&mut answer).await?;
+    match &answer {
+        b"+OK\r\n" => Ok(()),
+        _ => Err(io::Error::other("it does not lead")),
     }
 }
 

@@ -591,8 +591,9 @@ impl Whole {
     fn duplicates(&self, services: Vec<duplicates::Service>) -> (Vec<Job>, Surface) {
         let shown = services.iter().map(|service| (service.state(), service.control()));
         let surface = duplicates::admin::surface(shown.collect());
+        let (clock, workers) = (self.clock, self.config.process.workers);
         let job = |service: duplicates::Service| {
-            let (place, clock) = (Place::Own(format!("keys-{}", service.name())), self.clock);
+            let place = Place::Own(format!("keys-{}", service.thread(workers)));
             Job::new(place, move |stop| service.run(clock, stop))
         };
         (services.into_iter().map(job).collect(), surface)

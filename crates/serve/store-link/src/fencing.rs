@@ -29,6 +29,7 @@ use evenkeel_ordered::{Epoch, Position, Sequence};
 
 use crate::connect::{Link, connect};
 use evenkeel_duplicates_config::Connector;
+use evenkeel_stores::resp::backlog::{Landmarks, StreamPlace};
 use evenkeel_stores::resp::reply::{integer, payload};
 use evenkeel_stores::store::keys::{EPOCH, WATERMARK};
 
@@ -135,21 +136,25 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim_end().parse().ok()
 }
 
-/// What `evenkeel:epoch` says: `EPOCH NONCE SERVICE`.
+/// What `evenkeel:epoch` says: `EPOCH NONCE SERVICE`, and in a second line places in the stream of
+/// the duplicate ([`Landmarks`]), which whoever signs it next leaves there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Stamp {
     /// 0 where there is none.
     epoch: Epoch,
     nonce: Option<u64>,
     service: Option<String>,
+    landmarks: Option<Landmarks>,
 }
 
 impl Stamp {
     /// Of the answer to `GET`.
     fn parse(reply: &[u8]) -> Self {
         let text = String::from_utf8_lossy(payload(reply).unwrap_or_default()).into_owned();
-        let mut parts = text.trim_end().splitn(3, ' ');
+        let (first, second) = text.split_once('\n').unwrap_or((&text, ""));
+        let mut parts = first.trim_end().splitn(3, ' ');
         Self {
+            landmarks: Landmarks::parse(second.as_bytes()),
             epoch: Epoch(parts.next().and_then(|epoch| epoch.parse().ok()).unwrap_or(0)),
             nonce: parts.next().and_then(|nonce| u64::from_str_radix(nonce, 16).ok()),
             service: parts.next().map(str::to_owned),
@@ -188,6 +193,16 @@ impl Us {
     /// What `evenkeel:epoch` of a duplicate of ours says.
     pub fn stamp(&self) -> Vec<u8> {
         format!("{} {:016x} {}", self.epoch.0, *NONCE, self.name).into_bytes()
+    }
+
+    /// The same with places in its stream.
+    fn stamp_with(&self, landmarks: Option<&Landmarks>) -> Vec<u8> {
+        let mut stamp = self.stamp();
+        if let Some(landmarks) = landmarks {
+            stamp.push(b'\n');
+            stamp.extend(landmarks.text());
+        }
+        stamp
     }
 
     /// Whether the connection whose name ends like this is of a sequencer before us, or an earlier
@@ -258,8 +273,12 @@ pub async fn fence(link: &mut Link, us: &Us, connector: &Connector) -> Result<()
             };
         }
         let earlier = us.earlier(&list);
-        if earlier.is_empty() && payload(&link.get(EPOCH).await?) == Some(us.stamp().as_slice()) {
-            return Ok(());
+        if earlier.is_empty() {
+            let signed = link.get(EPOCH).await?;
+            let mut lines = payload(&signed).unwrap_or_default().split(|&byte| byte == b'\n');
+            if lines.next() == Some(us.stamp().as_slice()) {
+                return Ok(());
+            }
         }
         for id in earlier {
             link.ask(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()]).await?;
@@ -271,15 +290,16 @@ pub async fn fence(link: &mut Link, us: &Us, connector: &Connector) -> Result<()
 
 /// Writes our epoch where an earlier one or none is.
 async fn raise(link: &mut Link, us: &Us, connector: &Connector) -> Result<(), FencingError> {
-    let stamp = us.stamp();
-    let sign: [&[u8]; 3] = [b"SET", EPOCH, &stamp];
     for _ in 0..ROUNDS_MAX {
         let is_redis = matches!(connector, Connector::Tcp { .. });
         if is_redis {
             link.expect_ok(&[b"WATCH", EPOCH]).await?;
         }
         let theirs = link.get(EPOCH).await?;
-        us.check(&Stamp::parse(&theirs), link.address())?;
+        let before = Stamp::parse(&theirs);
+        us.check(&before, link.address())?;
+        let stamp = us.stamp_with(before.landmarks.as_ref());
+        let sign: [&[u8]; 3] = [b"SET", EPOCH, &stamp];
         if !is_redis {
             return Ok(link.expect_ok(&sign).await?);
         }
@@ -294,6 +314,36 @@ async fn raise(link: &mut Link, us: &Us, connector: &Connector) -> Result<(), Fe
     }
     let address = link.address();
     Err(FencingError::Passing(format!("{address}: others sign it again and again (who?)")))
+}
+
+/// The places in its stream that a duplicate has in its stamp.
+///
+/// # Errors
+/// When it does not answer.
+pub async fn landmarks(link: &mut Link) -> io::Result<Landmarks> {
+    Ok(Stamp::parse(&link.get(EPOCH).await?).landmarks.unwrap_or_default())
+}
+
+/// Writes the place where its stream is now into the stamp of a duplicate of ours.
+///
+/// # Errors
+/// When it is not ours any more, or does not answer.
+pub async fn note_landmark(
+    link: &mut Link,
+    us: &Us,
+    stream: &StreamPlace,
+) -> Result<(), FencingError> {
+    link.expect_ok(&[b"WATCH", EPOCH]).await?;
+    let theirs = Stamp::parse(&link.get(EPOCH).await?);
+    us.check(&theirs, link.address())?;
+    let mut landmarks = theirs.landmarks.unwrap_or_default();
+    landmarks.note(stream);
+    let stamp = us.stamp_with(Some(&landmarks));
+    if theirs.epoch == us.epoch && link.transaction(&[&[b"SET", EPOCH, &stamp]]).await? {
+        return Ok(());
+    }
+    let text = "another one has signed it, or nobody";
+    Err(FencingError::Passing(format!("{}: {text}", link.address())))
 }
 
 /// Whether all that a duplicate told until now was its data: who was emptied meanwhile has no

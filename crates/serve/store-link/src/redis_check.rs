@@ -33,6 +33,21 @@ pub async fn check(connector: &Connector, link: &mut Link) -> io::Result<Option<
         .map(|unsure| unsure.map(|why| format!("{connector}: {why}")))
 }
 
+/// Whether a Redis can be relied on where nothing is on a disk of ours: it keeps its own data, and
+/// its replication stream, which is the log for whoever leads next. What cannot be known of it, or
+/// is of harm only to speed, is told.
+///
+/// # Errors
+/// When it must not be a duplicate then, or does not answer.
+pub async fn check_backlog(connector: &Connector, link: &mut Link) -> io::Result<Option<String>> {
+    let asked: [&[u8]; 5] =
+        [b"CONFIG", b"GET", b"appendonly", b"repl-backlog-ttl", b"repl-backlog-size"];
+    let settings = link.ask(&asked).await?;
+    judge_backlog(&settings)
+        .map_err(|why| io::Error::other(format!("{connector}: {why}")))
+        .map(|unsure| unsure.map(|why| format!("{connector}: {why}")))
+}
+
 /// The version that a Redis says to be.
 pub fn version(connector: &Connector, link: &Link) -> Option<String> {
     let is_redis = matches!(connector, Connector::Tcp { .. });
@@ -84,6 +99,18 @@ enum Unfit {
          would differ from the others; expected maxmemory-policy noeviction, or maxmemory 0"
     )]
     Evicts { memory: String, policy: String },
+    /// It keeps nothing over its end.
+    #[error(
+        "it keeps no file of what was written (appendonly {0}), and with log = \"memory\" nobody \
+         else does; expected appendonly yes (or log = \"disk\")"
+    )]
+    Forgets(String),
+    /// It drops its stream while nobody follows it.
+    #[error(
+        "it drops its replication backlog {0} s after the last replica has left, and with \
+         log = \"memory\" that is the log for who leads next; expected repl-backlog-ttl 0"
+    )]
+    DropsBacklog(String),
 }
 
 fn check_version(hello: &[u8]) -> Result<(), Unfit> {
@@ -109,6 +136,35 @@ fn check_eviction(settings: &[u8]) -> Result<Option<String>, Unfit> {
         return Ok(None);
     }
     Err(Unfit::Evicts { memory: memory.into_owned(), policy: policy.into_owned() })
+}
+
+/// Less is soon overwritten: who lags is filled from another one instead.
+const BACKLOG_BYTES_MIN: u64 = 64 << 20;
+
+/// `Some` when it does not say, or keeps little.
+fn judge_backlog(settings: &[u8]) -> Result<Option<String>, Unfit> {
+    let value = |name: &[u8]| field(settings, name).map(String::from_utf8_lossy);
+    let said = (value(b"appendonly"), value(b"repl-backlog-ttl"), value(b"repl-backlog-size"));
+    let (Some(appends), Some(ttl), Some(size)) = said else {
+        return Ok(Some(
+            "it does not tell its settings; with log = \"memory\" it needs appendonly yes, \
+             repl-backlog-ttl 0 and repl-backlog-size 64mb or more"
+                .to_owned(),
+        ));
+    };
+    if appends != "yes" {
+        return Err(Unfit::Forgets(appends.into_owned()));
+    }
+    if ttl != "0" {
+        return Err(Unfit::DropsBacklog(ttl.into_owned()));
+    }
+    let is_long = size.parse::<u64>().is_ok_and(|size| size >= BACKLOG_BYTES_MIN);
+    Ok((!is_long).then(|| {
+        format!(
+            "its repl-backlog-size is {size} bytes; with less than 64mb a duplicate that lags when \
+             another process takes over is soon filled anew"
+        )
+    }))
 }
 
 /// A field of a map, or of an array of names and values in turn.
@@ -144,6 +200,21 @@ mod tests {
         assert!(said("1000", "volatile-ttl").unwrap_err().to_string().contains("volatile-ttl"));
         let forbidden = check_eviction(b"-NOPERM no\r\n").unwrap().unwrap();
         assert!(forbidden.contains("NOPERM"), "{forbidden}");
+    }
+
+    #[test]
+    fn who_keeps_no_log_for_us_is_not_taken() {
+        let said = |appends, ttl, size| {
+            let names = ["appendonly", "repl-backlog-ttl", "repl-backlog-size"];
+            judge_backlog(&array(&[names[0], appends, names[1], ttl, names[2], size]))
+        };
+        assert_eq!(said("yes", "0", "67108864"), Ok(None));
+        assert!(said("no", "0", "67108864").unwrap_err().to_string().contains("appendonly yes"));
+        let drops = said("yes", "3600", "67108864").unwrap_err().to_string();
+        assert!(drops.contains("3600 s") && drops.contains("repl-backlog-ttl 0"), "{drops}");
+        assert!(said("yes", "0", "1048576").unwrap().unwrap().contains("1048576"));
+        let forbidden = judge_backlog(b"-NOPERM no\r\n").unwrap().unwrap();
+        assert!(forbidden.contains("does not tell"), "{forbidden}");
     }
 
     #[test]

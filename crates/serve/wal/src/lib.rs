@@ -17,10 +17,14 @@
 //! from the log's own beginning ([`Log::read_everything`]). A state that does not fit goes like all
 //! that is old, and then counts as none ([`Log::state`]).
 //!
+//! **In memory** ([`LogPlace::Memory`]) it is a ring that is empty at every start; the rest is the
+//! same (`medium.rs`).
+//!
 //! One thread writes; readers may be anywhere and see what is committed.
 
 mod background_writer;
 mod error;
+mod medium;
 mod reader;
 mod recovery;
 pub mod segment;
@@ -29,15 +33,16 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
 
-use self::background_writer::{BackgroundWriter, sync, sync_directory};
+use self::background_writer::{sync, sync_directory};
 pub use self::error::LogError;
+use self::medium::{InMemory, Medium, create};
 use self::reader::{Bounds, Wanted};
 pub use self::reader::{Part, Reader, Record};
 pub use self::recovery::Recovered;
@@ -47,11 +52,6 @@ use self::segment::{Frame, HEAD_BYTES, Head, LANDMARK_BYTES, Landmark, Tag, VERS
 
 /// A segment is not shorter, unless the log is.
 const SEGMENT_BYTES_MIN: u64 = 1 << 10;
-/// Where a log goes that is of no use any more.
-const QUARANTINE: &str = "aside";
-/// What must find room before a log that failed is written to again, in bytes: more than a batch,
-/// so that a full disk is not tried again with every byte that is freed.
-const ROOM_BYTES: usize = 1 << 20;
 /// Kept for the next batch; what a larger one took is given back.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
@@ -66,6 +66,23 @@ pub enum Sync {
     Every(Duration),
 }
 
+impl Sync {
+    const fn every(self) -> Duration {
+        if let Self::Every(every) = self { every } else { Duration::ZERO }
+    }
+}
+
+/// Where a log is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogPlace {
+    /// In files: it outlives the process.
+    #[default]
+    Disk,
+    /// In the memory of the process, of which it takes [`LogSettings::bytes_max`] and one segment
+    /// at most: it is empty at every start.
+    Memory,
+}
+
 /// How a log is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogSettings {
@@ -77,6 +94,8 @@ pub struct LogSettings {
     pub bytes_max: u64,
     /// When it is synced.
     pub sync: Sync,
+    /// Where it is.
+    pub place: LogPlace,
 }
 
 impl Default for LogSettings {
@@ -85,6 +104,7 @@ impl Default for LogSettings {
             segment_bytes: 64 << 20,
             bytes_max: 4 << 30,
             sync: Sync::Every(Duration::from_secs(1)),
+            place: LogPlace::Disk,
         }
     }
 }
@@ -92,16 +112,14 @@ impl Default for LogSettings {
 /// A log that is open for writing.
 #[derive(Debug)]
 pub struct Log {
-    directory: PathBuf,
+    medium: Medium,
     settings: LogSettings,
-    background_writer: BackgroundWriter,
     /// Complete ones, and last the one that is written.
     segments: VecDeque<Segment>,
     /// The latest state that is complete.
     state: Option<StatePlace>,
     /// One that is being recorded.
     begun: Option<StatePlace>,
-    file: Arc<File>,
     salt: u32,
     bounds: Arc<Bounds>,
     /// What has been appended and not committed.
@@ -109,8 +127,6 @@ pub struct Log {
     appended: Position,
     committed: Position,
     failed: Option<String>,
-    /// Held until everything else is closed.
-    lock: File,
 }
 
 /// How far a log has come.
@@ -123,13 +139,16 @@ struct Position {
 
 impl Log {
     /// Opens the log in this directory, which is made if there is none, reads all of it and cuts
-    /// off what a crash left half written.
+    /// off what a crash left half written. One in memory needs no directory, and begins empty.
     ///
     /// # Errors
     /// When another one writes it, a segment is damaged or of another version, the operating system
     /// refuses, or the settings contradict themselves.
     pub fn open(directory: &Path, settings: LogSettings) -> Result<(Self, Recovered), LogError> {
         check(&settings)?;
+        if settings.place == LogPlace::Memory {
+            return Self::in_memory(settings);
+        }
         let made = fs::create_dir_all(directory);
         made.map_err(|error| LogError::system(directory, "make the directory", error))?;
         let lock = lock(directory)?;
@@ -138,38 +157,43 @@ impl Log {
             None => begin(directory)?,
         };
         let recovered = found.recovered.clone();
-        Ok((Self::of(directory, settings, found, lock)?, recovered))
+        Ok((Self::on_disk(directory, settings, found, lock)?, recovered))
     }
 
-    fn of(
+    fn on_disk(
         directory: &Path,
         settings: LogSettings,
         found: Found,
         lock: File,
     ) -> Result<Self, LogError> {
+        let last = found.segments.last().expect("a log has a segment").begins;
+        Self::of(Medium::on_disk(directory, settings.sync, last, lock)?, settings, found)
+    }
+
+    fn in_memory(settings: LogSettings) -> Result<(Self, Recovered), LogError> {
+        let (memory, head) = (InMemory::default(), first_head());
+        memory.create(&head);
+        let found = found_nothing(&head);
+        let recovered = found.recovered.clone();
+        Ok((Self::of(Medium::Memory(memory), settings, found)?, recovered))
+    }
+
+    fn of(medium: Medium, settings: LogSettings, found: Found) -> Result<Self, LogError> {
         let Found { version, segments, state, end, salt, recovered } = found;
-        let last = segments.last().expect("a log has a segment");
-        let path = path_of(directory, last.begins);
-        let opened = OpenOptions::new().append(true).open(&path);
-        let file = opened.map_err(|error| LogError::system(&path, "open it", error))?;
         let (epoch, epoch_since) = recovered.epochs.last().copied().unwrap_or((0, 1));
         let position = Position { sequence: recovered.last_sequence, epoch, epoch_since };
-        let every = if let Sync::Every(every) = settings.sync { every } else { Duration::ZERO };
         let mut log = Self {
-            directory: directory.to_owned(),
+            medium,
             settings,
-            background_writer: BackgroundWriter::start(directory, every)?,
             segments: segments.into(),
             state,
             begun: None,
-            file: Arc::new(file),
             salt,
             bounds: Arc::new(Bounds::new(end, recovered.first_sequence)),
             buffer: Vec::new(),
             appended: position,
             committed: position,
             failed: None,
-            lock,
         };
         if version != VERSION {
             let turned = log.turn(); // a segment is of one version
@@ -185,24 +209,16 @@ impl Log {
     /// # Errors
     /// When the operating system refuses. What was not moved is still a log.
     pub fn quarantine(&mut self) -> Result<Recovered, LogError> {
-        let quarantined = self.directory.join(QUARANTINE);
-        let system = |path: &Path, what, error| LogError::system(path, what, error);
-        if quarantined.exists() {
-            fs::remove_dir_all(&quarantined)
-                .map_err(|error| system(&quarantined, "remove it", error))?;
-        }
-        fs::create_dir(&quarantined).map_err(|error| system(&quarantined, "make it", error))?;
-        // The latest first: after a crash a beginning is left, which is as old and goes as well.
-        for segment in self.segments.iter().rev() {
-            let from = path_of(&self.directory, segment.begins);
-            let moved = fs::rename(&from, path_of(&quarantined, segment.begins));
-            moved.map_err(|error| system(&from, "move it aside", error))?;
-        }
-        let lock = self.lock.try_clone();
-        let lock = lock.map_err(|error| system(&self.directory, "hold its lock", error))?;
-        let found = begin(&self.directory)?;
-        let recovered = found.recovered.clone();
-        *self = Self::of(&self.directory.clone(), self.settings.clone(), found, lock)?;
+        let begins = self.segments.iter().map(|segment| segment.begins);
+        let (log, recovered) = match self.medium.put_aside(begins)? {
+            None => Self::in_memory(self.settings.clone())?,
+            Some((directory, lock)) => {
+                let found = begin(&directory)?;
+                let recovered = found.recovered.clone();
+                (Self::on_disk(&directory, self.settings.clone(), found, lock)?, recovered)
+            }
+        };
+        *self = log;
         Ok(recovered)
     }
 
@@ -224,6 +240,17 @@ impl Log {
             self.remove_oldest();
         }
         Ok(())
+    }
+
+    /// Says that nobody has the numbers up to this one that were not appended. In memory only: one
+    /// on disk would take what is before them for forgotten when it is opened again.
+    ///
+    /// # Panics
+    /// When it is on disk, has come further, or something is appended and not committed.
+    pub fn skip_to(&mut self, sequence: u64) {
+        assert!(self.settings.place == LogPlace::Memory && !self.is_dirty(), "what would be lost?");
+        assert!(sequence >= self.appended.sequence, "{sequence}: the log has come further");
+        (self.appended.sequence, self.committed.sequence) = (sequence, sequence);
     }
 
     /// Begins an epoch: what is appended from here on is of this one. Nothing is written yet.
@@ -264,8 +291,8 @@ impl Log {
     /// When the command is too long ([`COMMAND_BYTES_MAX`]), or the log has failed.
     ///
     /// # Panics
-    /// When a write does not have a later sequence number than the one before it, or a state holds
-    /// at a sequence number that has not been appended.
+    /// When a write does not have a later sequence number than the one before it (in memory: an
+    /// earlier one), or a state holds at a sequence number that has not been appended.
     #[inline]
     pub fn append(
         &mut self,
@@ -281,7 +308,12 @@ impl Log {
         }
         let (tag, last) = (Tag::Command(kind), self.appended.sequence);
         if tag.is_write() {
-            assert!(sequence > last, "write {sequence} after {last}: sequence numbers ascend");
+            // What was read from duplicates of two partitions may have the same number.
+            let is_same = sequence == last && self.settings.place == LogPlace::Memory;
+            assert!(
+                sequence > last || is_same,
+                "write {sequence} after {last}: sequence numbers ascend"
+            );
             self.appended.sequence = sequence;
         } else {
             assert!(sequence <= last, "a state after {sequence}, the last write is {last}");
@@ -322,26 +354,9 @@ impl Log {
     /// # Errors
     /// When the system refuses still, or a sync or a removal failed: nobody knows what that lost.
     pub fn mend(&mut self) -> Result<(), LogError> {
-        if let Some(why) = self.background_writer.failed() {
-            return Err(LogError::Refuses(why.to_owned()));
-        }
-        let room = self.directory.join("room");
-        let written = fs::write(&room, vec![0; ROOM_BYTES]);
-        let written = written.and(fs::remove_file(&room));
-        written.map_err(|error| LogError::system(&room, "write to it", error))?;
+        self.medium.mend(self.current().begins, self.bounds.end())?;
         self.discard();
-        let path = self.path();
-        let cut = || {
-            let file = OpenOptions::new().append(true).open(&path)?;
-            file.set_len(self.bounds.end() - self.current().begins)?;
-            // A segment that was begun in vain.
-            match fs::remove_file(path_of(&self.directory, self.bounds.end())) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(file),
-            }
-        };
-        let file = cut().map_err(|error| LogError::system(&path, "cut off its end", error))?;
-        (self.file, self.failed) = (Arc::new(file), None);
+        self.failed = None;
         Ok(())
     }
 
@@ -405,8 +420,8 @@ impl Log {
         place: (u64, u64),
     ) -> Result<Reader, LogError> {
         let wanted = (wanted, part.cloned());
-        let (directory, bounds) = (self.directory.clone(), Arc::clone(&self.bounds));
-        Reader::new(directory, bounds, self.salt, wanted, place)
+        let (shelf, bounds) = (self.medium.shelf(), Arc::clone(&self.bounds));
+        Reader::new(shelf, bounds, self.salt, wanted, place)
     }
 
     /// Says that a whole state follows, each record as of this write or a later one. What was
@@ -489,12 +504,12 @@ impl Log {
         self.state = self.state.filter(is_left);
         self.begun = self.begun.filter(is_left);
         self.bounds.begin_with(self.segments[0].base.saturating_add(1));
-        self.background_writer.remove(path_of(&self.directory, oldest.begins));
+        self.medium.remove(oldest.begins);
     }
 
     #[inline]
     fn check_sound(&self) -> Result<(), LogError> {
-        match self.failed.as_deref().or_else(|| self.background_writer.failed()) {
+        match self.failed.as_deref().or_else(|| self.medium.failed()) {
             None => Ok(()),
             Some(why) => Err(LogError::Refuses(why.to_owned())),
         }
@@ -518,13 +533,7 @@ impl Log {
         let end = self.bounds.end();
         let here =
             Landmark { sequence: self.committed.sequence, offset: end - self.current().begins };
-        let failed = |error| LogError::system(&self.path(), "write to it", error);
-        (&*self.file).write_all(&self.buffer).map_err(failed)?;
-        match self.settings.sync {
-            Sync::Never => {}
-            Sync::Always => sync(&self.file, &self.path())?,
-            Sync::Every(_) => self.background_writer.sync(&self.file, || self.path()),
-        }
+        self.medium.write(self.current().begins, &self.buffer)?;
         self.committed = self.appended;
         self.bounds.extend(end + length);
         let landmarks = &mut self.segments.back_mut().expect("one is written").landmarks;
@@ -538,17 +547,7 @@ impl Log {
     /// Begins the next segment; what is in the buffer will be in it.
     fn turn(&mut self) -> Result<(), LogError> {
         let head = head_after(self.bounds.end(), self.committed, self.salt);
-        let path = path_of(&self.directory, head.begins);
-        let file = Arc::new(create(&path, &head)?);
-        let complete = std::mem::replace(&mut self.file, Arc::clone(&file));
-        match self.settings.sync {
-            Sync::Never => {}
-            Sync::Always => {
-                sync(&file, &path)?;
-                sync_directory(&self.directory)?;
-            }
-            Sync::Every(_) => self.background_writer.settle(complete, file, path),
-        }
+        self.medium.turn(&head)?;
         self.segments.push_back(segment_of(&head));
         self.bounds.extend(head.begins + HEAD_BYTES as u64);
         while self.segments.len() > 1 && self.bytes() > self.settings.bytes_max {
@@ -560,14 +559,10 @@ impl Log {
     fn current(&self) -> &Segment {
         self.segments.back().expect("a log has a segment")
     }
-
-    fn path(&self) -> PathBuf {
-        path_of(&self.directory, self.current().begins)
-    }
 }
 
 fn check(settings: &LogSettings) -> Result<(), LogError> {
-    let LogSettings { segment_bytes, bytes_max, sync } = settings;
+    let LogSettings { segment_bytes, bytes_max, sync, .. } = settings;
     let wrong = |words: String| Err(LogError::Settings(words));
     if *segment_bytes < SEGMENT_BYTES_MIN {
         return wrong(format!("segments of {segment_bytes} bytes, at least {SEGMENT_BYTES_MIN}"));
@@ -608,14 +603,21 @@ fn lock(directory: &Path) -> Result<File, LogError> {
 
 /// A log that holds nothing.
 fn begin(directory: &Path) -> Result<Found, LogError> {
-    let position = Position { sequence: 0, epoch: 0, epoch_since: 1 };
-    let head = head_after(0, position, salt());
-    let path = path_of(directory, 0);
+    let head = first_head();
+    let path = path_of(directory, head.begins);
     sync(&create(&path, &head)?, &path)?;
     sync_directory(directory)?;
-    Ok(Found {
+    Ok(found_nothing(&head))
+}
+
+fn first_head() -> Head {
+    head_after(0, Position { sequence: 0, epoch: 0, epoch_since: 1 }, salt())
+}
+
+fn found_nothing(head: &Head) -> Found {
+    Found {
         version: head.version,
-        segments: vec![segment_of(&head)],
+        segments: vec![segment_of(head)],
         state: None,
         end: HEAD_BYTES as u64,
         salt: head.salt,
@@ -627,7 +629,7 @@ fn begin(directory: &Path) -> Result<Found, LogError> {
             layout: 0,
             torn_bytes: 0,
         },
-    })
+    }
 }
 
 const fn head_after(end: u64, position: Position, salt: u32) -> Head {
@@ -638,14 +640,6 @@ const fn head_after(end: u64, position: Position, salt: u32) -> Head {
 fn segment_of(head: &Head) -> Segment {
     let start = Landmark { sequence: head.base, offset: HEAD_BYTES as u64 };
     Segment { begins: head.begins, base: head.base, landmarks: vec![start] }
-}
-
-fn create(path: &Path, head: &Head) -> Result<File, LogError> {
-    let made = OpenOptions::new().append(true).create_new(true).open(path);
-    let mut file = made.map_err(|error| LogError::system(path, "make it", error))?;
-    let written: io::Result<()> = file.write_all(&head.encode());
-    written.map_err(|error| LogError::system(path, "write to it", error))?;
-    Ok(file)
 }
 
 /// A number that nobody who only sends commands knows.

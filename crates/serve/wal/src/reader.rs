@@ -1,14 +1,10 @@
 //! Reading a log from a place on while it is written.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::LogError;
-use super::recovery::path_of;
+use super::medium::{OpenSegment, Shelf};
 use super::segment::{Frame, HEAD_BYTES, Head, NoFrame, RecordKind, Tag, VERSION, decode, fields};
 
 /// Read at once, and kept when a longer record has been read.
@@ -92,13 +88,13 @@ pub(super) enum Wanted {
 /// from there. It holds one chunk (256 KiB) or one record, whichever is more.
 #[derive(Debug)]
 pub struct Reader {
-    directory: PathBuf,
+    shelf: Shelf,
     bounds: Arc<Bounds>,
     salt: u32,
     wanted: Wanted,
     part: Option<Part>,
     /// The segment that is open and its offset in the whole log.
-    segment: Option<(File, u64)>,
+    segment: Option<(OpenSegment, u64)>,
     /// Of its format.
     version: u32,
     /// Offset of the next record in the whole log.
@@ -112,7 +108,7 @@ pub struct Reader {
 
 impl Reader {
     pub(super) fn new(
-        directory: PathBuf,
+        shelf: Shelf,
         bounds: Arc<Bounds>,
         salt: u32,
         (wanted, part): (Wanted, Option<Part>),
@@ -120,7 +116,7 @@ impl Reader {
     ) -> Result<Self, LogError> {
         let passed = if let Wanted::WritesAfter(sequence) = wanted { sequence } else { 0 };
         let mut reader = Self {
-            directory,
+            shelf,
             bounds,
             salt,
             wanted,
@@ -212,12 +208,12 @@ impl Reader {
             return Ok(false);
         }
         self.make_room(whole);
-        let (file, begins) = self.segment.as_ref().expect("one is open");
+        let (segment, begins) = self.segment.as_ref().expect("one is open");
         let most =
             usize::try_from(committed).unwrap_or(usize::MAX).min(self.buffer.len() - self.to);
         let place = &mut self.buffer[self.to..self.to + most];
-        let read = read_at(file, place, read_to - begins);
-        let path = || path_of(&self.directory, *begins);
+        let read = segment.read_at(place, read_to - begins);
+        let path = || self.shelf.path(*begins);
         let read = read.map_err(|error| LogError::system(&path(), "read it", error))?;
         self.to += read;
         if read == 0 {
@@ -246,17 +242,15 @@ impl Reader {
 
     /// Opens the segment that begins at this offset.
     fn enter(&mut self, begins: u64) -> Result<(), LogError> {
-        let path = path_of(&self.directory, begins);
-        let file = File::open(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                LogError::Gone { asked: self.passed, first: self.bounds.first_sequence() }
-            }
-            _ => LogError::system(&path, "open it", error),
-        })?;
+        let Some(segment) = self.shelf.open(begins)? else {
+            let first = self.bounds.first_sequence();
+            return Err(LogError::Gone { asked: self.passed, first });
+        };
         let mut head = [0; HEAD_BYTES];
-        let read = read_at(&file, &mut head, 0);
-        let read = read.map_err(|error| LogError::system(&path, "read it", error))?;
-        self.segment = Some((file, begins));
+        let read = segment.read_at(&mut head, 0);
+        let path = || self.shelf.path(begins);
+        let read = read.map_err(|error| LogError::system(&path(), "read it", error))?;
+        self.segment = Some((segment, begins));
         self.at = begins;
         match Head::decode(&head[..read]) {
             Ok(head) if head.begins == begins && head.salt == self.salt => {
@@ -277,25 +271,11 @@ impl Reader {
     fn damaged(&self, found: String, expected: String) -> LogError {
         let begins = self.segment.as_ref().map_or(0, |(_, begins)| *begins);
         LogError::Damaged {
-            path: path_of(&self.directory, begins),
+            path: self.shelf.path(begins),
             offset: self.at - begins,
             found,
             expected,
             cause: "it was written and checked before: is the disk sound, or did somebody write?",
         }
     }
-}
-
-/// Reads until `place` is full or the file ends.
-fn read_at(file: &File, place: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut read = 0;
-    while read < place.len() {
-        match file.read_at(&mut place[read..], offset + read as u64) {
-            Ok(0) => break,
-            Ok(bytes) => read += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(read)
 }

@@ -1,6 +1,9 @@
-/* A clock that is so many ms ahead of the machine's: for a server that is preloaded with this. */
+/* A clock that is so many ms ahead of the machine's: for a server that is preloaded with this. By
+   as many more as the file CLOCK_FILE says at the moment: 8 bytes. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -8,13 +11,21 @@
 
 static long ahead_ms(void) {
     static long ahead;
+    static volatile long *more;
     static int is_known;
     if (!is_known) {
         const char *text = getenv("CLOCK_AHEAD_MS");
+        const char *path = getenv("CLOCK_FILE");
+        int file = path ? open(path, O_RDONLY) : -1;
         ahead = text ? atol(text) : 0;
+        if (file >= 0) {
+            void *place = mmap(0, sizeof *more, PROT_READ, MAP_SHARED, file, 0);
+            if (place != MAP_FAILED) more = place;
+            close(file);
+        }
         is_known = 1;
     }
-    return ahead;
+    return ahead + (more ? *more : 0);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {

@@ -34,6 +34,10 @@ pub struct Redis {
     directory: PathBuf,
     /// A library that sets its clock, and by how many ms it is ahead.
     clock: Option<(PathBuf, i64)>,
+    /// Further arguments, from its next start on.
+    pub arguments: Vec<String>,
+    /// Further variables of its environment, from its next start on.
+    pub environment: Vec<(String, PathBuf)>,
     /// The server itself.
     pub program: Program,
 }
@@ -83,7 +87,9 @@ impl Redis {
     }
 
     fn begin(directory: PathBuf, clock: Option<(PathBuf, i64)>) -> Self {
-        let mut redis = Self { address: nobody(), directory, clock, program: Program::default() };
+        let (address, program) = (nobody(), Program::default());
+        let (arguments, environment) = (Vec::new(), Vec::new());
+        let mut redis = Self { address, directory, clock, arguments, environment, program };
         redis.start();
         redis
     }
@@ -99,9 +105,11 @@ impl Redis {
         }
         self.program = Program::start(
             command
+                .envs(self.environment.iter().map(|(name, value)| (name, value)))
                 .args(["--port", &self.address.port().to_string(), "--bind", "127.0.0.1"])
                 .args(["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""])
                 .args(["--enable-debug-command", "no"])
+                .args(&self.arguments)
                 .arg("--dir")
                 .arg(&self.directory)
                 .stdout(Stdio::null()),
@@ -412,6 +420,7 @@ pub fn contents(client: &mut Client) -> State {
             "list" => client.ask(&["LRANGE", key, "0", "-1"]),
             "hash" => client.ask(&["HGETALL", key]),
             "set" => client.ask(&["SMEMBERS", key]),
+            "stream" => client.ask(&["XRANGE", key, "-", "+"]),
             "none" => continue, // it expired between the two
             other => panic!("{key} is a {other}"),
         };

@@ -89,6 +89,11 @@ impl Users {
         self.get(name).filter(|user| user.is(password))
     }
 
+    /// Whether this user was changed or is gone, so that nothing may be done in its name.
+    pub fn lacks(&self, user: &User) -> bool {
+        self.get(user.name().as_bytes()).is_none_or(|now| **now != *user)
+    }
+
     /// All, by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &User> {
         self.by_name.values().map(|user| &**user)

@@ -383,9 +383,12 @@ fn what_a_script_does_serves_who_waits_and_breaks_what_is_watched() {
     let (_, executor) = begun(&mut world, 1);
     finish(&world, executor, &[&["RPUSH", "l", "x"], &["INCRBY", "k", "5"]]);
     let pop = ["MULTI", "BLPOP l 0", "SET evenkeel:watermark 1 3", "EXEC"];
-    assert_eq!(pending(&mut world, executor), pop, "it has the rest");
+    // It has the rest; the number of that comes before the pop's, so that its stream tells both.
+    let marked = [&["SET evenkeel:watermark 1 2"], &pop[..]].concat();
+    assert_eq!(pending(&mut world, executor), marked);
     let done = ["MULTI", "RPUSH l x", "INCRBY k 5", "SET evenkeel:watermark 1 2", "EXEC"];
     assert_eq!(pending(&mut world, 1 - executor), [&done[..], &pop].concat());
+    answer(&world, executor, &["+OK\r\n"]);
     answer(&world, executor, &QUEUED);
     answer(&world, executor, &["*2\r\n*2\r\n$1\r\nl\r\n$1\r\nx\r\n+OK\r\n"]);
     assert_eq!(world.heard(waiting), "*2\r\n$1\r\nl\r\n$1\r\nx\r\n");
@@ -394,6 +397,27 @@ fn what_a_script_does_serves_who_waits_and_breaks_what_is_watched() {
     }
     assert_eq!(world.heard(watching), "+OK\r\n+QUEUED\r\n*-1\r\n");
     assert_eq!(last(&world), 3);
+}
+
+/// Its partition is the only one here, so only its slot tells that.
+#[test]
+fn what_a_script_writes_of_another_group_is_removed_and_said() {
+    let first = evenkeel_leadership::Group { number: 0, of: 2 };
+    let mut world = World::start(2, |config| config.group = first);
+    let (id, executor) = begun(&mut world, 1);
+    // Slots 7,629 and 15,495, of 8,192 that the group has.
+    finish(&world, executor, &[&["SET", "k", "1"], &["SET", "a", "5"]]);
+    for server in 0..2 {
+        let asked = pending(&mut world, server);
+        let removes = |key: &str| asked.iter().any(|it| *it == format!("DEL {key}"));
+        assert!(removes("a") && !removes("k"), "{asked:?}");
+    }
+    let other = 1 - executor;
+    answer(&world, other, &QUEUED);
+    answer(&world, other, &["+QUEUED\r\n", "*3\r\n+OK\r\n+OK\r\n+OK\r\n"]);
+    let said = world.heard(id);
+    assert!(said.starts_with("-ERR undeclared key"), "{said}");
+    assert_eq!(last(&world), 2, "the script, and what removes the key");
 }
 
 /// A move fills a list while a script runs: who waits for that is tried behind the script.

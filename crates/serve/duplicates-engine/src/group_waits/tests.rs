@@ -43,7 +43,16 @@ fn under_way(world: &mut World) -> Option<(usize, String, String)> {
 }
 
 /// The executor says this, and these are its effects; the others do them.
-fn done(world: &mut World, (server, mark): (usize, &str), reply: &str, effects: &[&[&str]]) {
+fn done(world: &mut World, of: (usize, &str), reply: &str, effects: &[&[&str]]) {
+    done_and_counted(world, of, (reply, "*0\r\n"), effects);
+}
+
+fn done_and_counted(
+    world: &mut World,
+    (server, mark): (usize, &str),
+    (reply, counted): (&str, &str),
+    effects: &[&[&str]],
+) {
     loop {
         let asked = world.asked(server, ORDERED);
         match (asked[0].as_str(), asked.get(1).and_then(|it| it.split(' ').next())) {
@@ -56,10 +65,14 @@ fn done(world: &mut World, (server, mark): (usize, &str), reply: &str, effects: 
             _ => drop(world.say(server, ORDERED, "+OK\r\n")), // a watermark
         }
     }
-    let last = format!("*2\r\n{reply}+OK\r\n");
-    for reply in ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", &last] {
-        world.say(server, ORDERED, reply);
-    }
+    // Of a delivery it is asked how many entries the group has read by then.
+    let asked = world.asked(server, ORDERED);
+    let count = asked.iter().position(|it| it == "EXEC").expect("it is asked as one") - 1;
+    let counted = if count == 3 { counted } else { "" };
+    let last = format!("*{count}\r\n{reply}{counted}+OK\r\n");
+    world.say(server, ORDERED, "+OK\r\n");
+    (0..count).for_each(|_| drop(world.say(server, ORDERED, "+QUEUED\r\n")));
+    world.say(server, ORDERED, &last);
     let mut commands = Vec::new();
     for effect in effects {
         let words: Vec<&[u8]> = effect.iter().map(|it| it.as_bytes()).collect();
@@ -83,6 +96,21 @@ fn finds(world: &mut World, consumer: &str) {
     let (server, who, mark) = under_way(world).expect("a try");
     assert_eq!(who, consumer);
     done(world, (server, &mark), FOUND, &[&CLAIMED]);
+}
+
+#[test]
+fn the_others_are_told_how_many_entries_a_group_has_read() {
+    const COUNTED: &str = "*1\r\n%3\r\n$4\r\nname\r\n$1\r\ng\r\n$17\r\nlast-delivered-id\r\n\
+        $3\r\n1-1\r\n$12\r\nentries-read\r\n:5\r\n";
+    let mut world = World::start(2, |_| {});
+    let id = world.client();
+    assert!(world.tell(id, &["XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">"]));
+    let (server, _, mark) = under_way(&mut world).expect("it is done by one");
+    done_and_counted(&mut world, (server, &mark), (FOUND, COUNTED), &[&CLAIMED]);
+    assert_eq!(world.heard(id), "*1\r\n*2\r\n$1\r\ns\r\n*0\r\n", "its own answer alone");
+    let other = world.asked(1 - server, ORDERED);
+    let expected = ["MULTI", "XCLAIM s g c 0", "XGROUP SETID s g 1-1 ENTRIESREAD 5"];
+    assert_eq!(other[..3], expected);
 }
 
 fn fill(world: &mut World) {

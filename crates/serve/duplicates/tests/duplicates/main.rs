@@ -19,8 +19,10 @@ mod functions;
 mod group_waits;
 mod hold;
 #[cfg(target_os = "linux")]
+mod key_events;
 mod keyspaces;
 mod mixed;
+mod one_server;
 mod online;
 mod pausing;
 mod published;

@@ -47,8 +47,10 @@ fn is_done(reply: &Reply) -> Option<bool> {
         Reply::Null => Some(false),
         Reply::Error(text) if text.starts_with("UNCERTAIN") => None,
         Reply::Error(text) => {
-            let is_known = ["UNAVAILABLE", "TRYAGAIN"].iter().any(|it| text.starts_with(it));
-            assert!(is_known, "{text}");
+            // Who does a script and stands still is busy with it for all that is known.
+            let busy = ["BUSY", "EXECABORT Transaction discarded because of: BUSY"];
+            let known = ["UNAVAILABLE", "TRYAGAIN"].into_iter().chain(busy);
+            assert!(known.into_iter().any(|it| text.starts_with(it)), "{text}");
             Some(false)
         }
         _ => Some(true),

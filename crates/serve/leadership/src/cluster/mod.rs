@@ -19,6 +19,8 @@
 //! a second; then `CLUSTERDOWN` is said, at which clients ask again too.
 
 mod session;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::io;
@@ -44,7 +46,7 @@ use evenkeel_runtime::buffers::{self, BufferShare};
 use evenkeel_stores::resp::cluster::{ClusterMap, Endpoint};
 use evenkeel_stores::resp::commands::{Channels, Class, Local};
 use evenkeel_stores::resp::encode;
-use evenkeel_stores::resp::reply::ReplyScanner;
+use evenkeel_stores::resp::reply::{Kind, ReplyScanner};
 use evenkeel_stores::resp::request::{Limits, RequestParser};
 
 /// Answers to one client that are written before further commands are looked at.
@@ -121,8 +123,8 @@ pub struct ClusterStandIn {
     pub relay: StandIn,
     /// What is told of the cluster.
     pub view: RefCell<ClusterView>,
-    /// Who clients may be.
-    pub users: Arc<Users>,
+    /// Who clients may be, as it is loaded last.
+    pub users: watch::Receiver<Arc<Users>>,
     /// What one command may be.
     pub limits: Limits,
 }
@@ -233,13 +235,11 @@ impl ClusterStandIn {
         match leader {
             Ok((mut leader, address)) => {
                 let (state, answers) = session.state();
-                let greeting = async {
-                    leader.write_all(&state).await?;
-                    leader.flush().await?;
-                    skip(&mut leader, answers).await
-                };
-                if !matches!(timeout(PATIENCE, greeting).await, Ok(Ok(()))) {
-                    return report(stream, "the leader does not answer").await;
+                let greeted = greet(&mut leader, &state, answers);
+                match timeout(PATIENCE, greeted).await {
+                    Ok(Ok(None)) => {}
+                    Ok(Ok(Some(refusal))) => return stream.write_all(&refusal).await,
+                    _ => return report(stream, "the leader does not answer").await,
                 }
                 self.relay.pass((stream, asked), (leader, address), link).await
             }
@@ -288,9 +288,19 @@ fn take(session: &mut Session<'_>, parser: &mut RequestParser, inbox: &mut Vec<u
     step
 }
 
-/// Reads so many replies of the leader, which nobody else asked for.
-async fn skip(leader: &mut Stream, replies: usize) -> io::Result<()> {
-    let (mut scanner, mut bytes) = (ReplyScanner::default(), Vec::new());
+/// Says these commands to a leader and reads so many replies, which nobody else asked for; the
+/// first that is an error, if one is: it knows other users, and nothing is to be said behind it.
+///
+/// # Errors
+/// When the connection breaks, or what comes is no reply.
+pub(super) async fn greet(
+    leader: &mut Stream,
+    commands: &[u8],
+    replies: usize,
+) -> io::Result<Option<Vec<u8>>> {
+    leader.write_all(commands).await?;
+    leader.flush().await?;
+    let (mut scanner, mut bytes, mut refusal) = (ReplyScanner::default(), Vec::new(), None);
     for _ in 0..replies {
         let length = loop {
             match scanner.scan(&bytes).map_err(io::Error::other)? {
@@ -301,7 +311,9 @@ async fn skip(leader: &mut Stream, replies: usize) -> io::Result<()> {
                 None => {}
             }
         };
-        bytes.drain(..length);
+        let reply: Vec<u8> = bytes.drain(..length).collect();
+        let is_error = matches!(scanner.kind(), Some(Kind::Error));
+        refusal = refusal.or(is_error.then_some(reply));
     }
-    Ok(())
+    Ok(refusal)
 }

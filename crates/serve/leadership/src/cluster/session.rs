@@ -3,7 +3,9 @@
 use super::ClusterStandIn;
 use std::sync::Arc;
 
-use evenkeel_redis_acl::User;
+use tokio::sync::watch;
+
+use evenkeel_redis_acl::{User, Users};
 use evenkeel_runtime::accept::Peer;
 use evenkeel_stores::resp::cluster::{self, Asked, NOT_SERVED};
 use evenkeel_stores::resp::commands::described::{self, Described};
@@ -47,6 +49,7 @@ pub(super) struct Session<'s> {
     name: Vec<u8>,
     /// Who it is; `None` until it has said a password, where one is needed.
     user: Option<Arc<User>>,
+    users: watch::Receiver<Arc<Users>>,
     /// What it has said of that: the leader is to hear it too.
     said: Option<(Vec<u8>, Vec<u8>)>,
     /// It reads at replicas.
@@ -65,7 +68,8 @@ impl<'s> Session<'s> {
             protocol: Protocol::Resp2,
             id: i64::from(peer.address.port()),
             name: Vec::new(),
-            user: by.users.nobody().cloned(),
+            user: by.users.borrow().nobody().cloned(),
+            users: by.users.clone(),
             said: None,
             reads_here: false,
             transaction: None,
@@ -101,6 +105,12 @@ impl<'s> Session<'s> {
 
     /// Answers one command, or has the leader do it.
     pub(super) fn answer(&mut self, parsed: Arguments<'_>) -> Step {
+        if self.users.has_changed().unwrap_or(false) {
+            let users = self.users.borrow_and_update();
+            if self.user.as_ref().is_some_and(|user| users.lacks(user)) {
+                return Step::End; // as at the leader
+            }
+        }
         let Some(command) = commands::lookup(parsed.at(0)) else {
             self.spoil();
             commands::unknown(parsed, &mut self.out);
@@ -193,7 +203,8 @@ impl<'s> Session<'s> {
             protocol: Protocol::Resp2,
             id: self.id,
             name: Vec::new(),
-            user: self.by.users.nobody().cloned(),
+            user: self.by.users.borrow().nobody().cloned(),
+            users: self.users.clone(),
             said: None,
             reads_here: false,
             transaction: None,
@@ -247,11 +258,12 @@ impl<'s> Session<'s> {
     }
 
     fn admit(&mut self, user: &[u8], password: &[u8]) -> bool {
-        let found = self.by.users.who(user, password);
-        if found.is_some() {
-            (self.user, self.said) = (found.cloned(), Some((user.into(), password.into())));
+        let found = self.by.users.borrow().who(user, password).cloned();
+        let is_right = found.is_some();
+        if is_right {
+            (self.user, self.said) = (found, Some((user.into(), password.into())));
         }
-        found.is_some()
+        is_right
     }
 
     /// `AUTH [user] password`
@@ -261,7 +273,7 @@ impl<'s> Session<'s> {
             3 => (parsed.at(1), parsed.at(2)),
             _ => return self.refuse("ERR syntax error"),
         };
-        if self.by.users.nobody().is_some() && parsed.len() == 2 {
+        if self.by.users.borrow().nobody().is_some() && parsed.len() == 2 {
             return self.refuse(NO_PASSWORD);
         }
         match self.admit(user, password) {

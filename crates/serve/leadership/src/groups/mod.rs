@@ -74,6 +74,11 @@ impl Group {
         (start as u16, (end - 1) as u16) // at most SLOTS
     }
 
+    /// The number of the group, of so many, that has this slot.
+    pub const fn of_slot(slot: u16, of: usize) -> usize {
+        ((slot as usize + 1) * of - 1) / SLOTS as usize
+    }
+
     /// Its door of the process whose first door is here.
     fn door(self, first: &Endpoint) -> Option<Endpoint> {
         let port = u16::try_from(usize::from(first.port) + self.number).ok()?;

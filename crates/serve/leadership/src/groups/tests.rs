@@ -136,3 +136,15 @@ async fn a_group_is_handed_over_once_that_has_been_wanted_for_a_while() {
     assert!(!is_due(3).await);
     assert!(is_due(5).await);
 }
+
+#[test]
+fn each_slot_is_of_the_group_whose_run_has_it() {
+    for of in [1, 2, 3, 4, 7, 63, 64] {
+        for group in Group::all(of) {
+            let (first, last) = group.slots();
+            for slot in [first, (first + last) / 2, last] {
+                assert_eq!(Group::of_slot(slot, of), group.number, "slot {slot} of {of}");
+            }
+        }
+    }
+}

@@ -9,12 +9,16 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 #[cfg(target_os = "linux")]
+mod deeds;
+#[cfg(target_os = "linux")]
 mod full;
 mod groups;
 #[cfg(target_os = "linux")]
 mod groups_cost;
+mod groups_plain;
 mod handover;
 mod history;
+mod in_memory;
 mod leadership;
 mod mixed;
 mod moves;
@@ -126,6 +130,26 @@ fn groups_of_a_killed_process_are_led_elsewhere_and_no_other_is_harmed() {
 #[test]
 fn processes_that_lead_groups_are_replaced_and_no_command_fails() {
     groups::processes_are_replaced();
+}
+
+#[test]
+fn plain_clients_of_groups_are_served_at_any_process_as_at_one_redis() {
+    groups_plain::any_process_serves_all_keys();
+}
+
+#[test]
+fn a_killed_process_harms_plain_clients_of_other_groups_in_nothing() {
+    groups_plain::a_process_is_killed();
+}
+
+#[test]
+fn plain_clients_elsewhere_do_not_notice_that_processes_of_groups_are_replaced() {
+    groups_plain::processes_are_replaced();
+}
+
+#[test]
+fn sentinels_clients_of_groups_are_told_of_any_process() {
+    groups_plain::sentinel_tells_of_any();
 }
 
 #[test]
@@ -247,6 +271,32 @@ fn a_partition_that_was_opened_in_an_earlier_reign_lacks_nothing() {
 }
 
 #[test]
+fn without_a_disk_nothing_is_lost_or_doubled_when_the_leader_is_killed_under_load() {
+    in_memory::leaders_are_killed(31);
+}
+
+#[test]
+fn without_a_disk_who_lags_gets_what_it_lacks_from_the_backlog_of_another() {
+    in_memory::who_lags_is_not_filled();
+}
+
+#[test]
+fn without_a_disk_who_was_restarted_meanwhile_or_lags_too_far_is_filled() {
+    in_memory::who_was_restarted_is_filled();
+    in_memory::who_lags_behind_the_backlog_is_filled();
+}
+
+#[test]
+fn without_a_disk_a_majority_is_waited_for() {
+    in_memory::a_majority_is_waited_for();
+}
+
+#[test]
+fn without_a_disk_settings_that_lose_writes_are_refused() {
+    in_memory::settings_are_checked();
+}
+
+#[test]
 #[ignore = "minutes: many seeds"]
 fn shards_move_for_long() {
     for seed in 20..30 {
@@ -276,16 +326,28 @@ fn strong_reads_are_linearizable_for_long() {
 #[test]
 #[cfg(target_os = "linux")]
 fn whatever_fails_no_write_is_lost_and_duplicates_are_equal() {
-    soak::runs(Duration::from_secs(5), 1);
+    let (lasts, in_memory) = (Duration::from_secs(5), false);
+    soak::runs(soak::Wanted { lasts, operations: 0, faults: 0, in_memory }, 1);
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-#[ignore = "minutes: EVENKEEL_SOAK_SECONDS, 600 by default"]
+#[ignore = "minutes: cargo xtask histories"]
 fn whatever_fails_for_long_no_write_is_lost_and_duplicates_are_equal() {
-    let seconds = std::env::var("EVENKEEL_SOAK_SECONDS").ok();
-    let seconds = seconds.map_or(600, |it| it.parse().expect("a number of seconds"));
-    soak::runs(Duration::from_secs(seconds), 2);
+    let number = |name: &str, default: u64| {
+        let said = std::env::var(format!("EVENKEEL_HISTORIES_{name}")).ok();
+        said.map_or(default, |it| it.parse().expect("a number"))
+    };
+    let wanted = soak::Wanted {
+        lasts: Duration::from_secs(number("SECONDS", 0)),
+        operations: number("OPERATIONS", 0),
+        faults: usize::try_from(number("FAULTS", 500)).expect("a number"),
+        in_memory: number("IN_MEMORY", 0) > 0,
+    };
+    let first = number("SEED", 2);
+    for seed in first..first + number("SEEDS", 1) {
+        soak::runs(wanted, seed);
+    }
 }
 
 #[test]

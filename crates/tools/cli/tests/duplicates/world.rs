@@ -24,6 +24,8 @@ pub(crate) struct Front {
     config: PathBuf,
     pub(crate) directory: PathBuf,
     journal: PathBuf,
+    /// Further variables of its environment.
+    pub(crate) environment: Vec<(String, PathBuf)>,
     pub(crate) process: Program,
 }
 
@@ -34,6 +36,7 @@ impl Front {
             Command::new(PROGRAM)
                 .args(["run", "--log", "info"])
                 .arg(&self.config)
+                .envs(self.environment.iter().map(|(name, value)| (name, value)))
                 .stdout(journal.try_clone().unwrap())
                 .stderr(journal),
         );
@@ -240,7 +243,8 @@ fn describe(folder: &Folder, name: &str, partitions: &[Vec<SocketAddr>], setting
     let config = folder.file(&format!("{name}.toml"));
     std::fs::write(&config, text).unwrap();
     let journal = folder.file(&format!("{name}.txt"));
-    Front { address, admin: Admin(admin), config, directory, journal, process: Program::default() }
+    let (admin, environment, process) = (Admin(admin), Vec::new(), Program::default());
+    Front { address, admin, config, directory, journal, environment, process }
 }
 
 /// Whether all are the same; otherwise the first keys that differ.

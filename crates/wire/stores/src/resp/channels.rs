@@ -68,18 +68,26 @@ impl<I: Copy + Ord> Subscriptions<I> {
         (self.count, self.bytes)
     }
 
-    /// A client listens to one more.
-    pub fn add(&mut self, id: I, listening: &mut Listening, kind: Channels, name: &[u8]) {
-        if listening.names.entry(kind).or_default().insert(name.into()) {
+    /// A client listens to one more; whether it did not before.
+    pub fn add(&mut self, id: I, listening: &mut Listening, kind: Channels, name: &[u8]) -> bool {
+        let is_new = listening.names.entry(kind).or_default().insert(name.into());
+        if is_new {
             let names = self.of_name.entry(kind).or_default();
             names.entry(name.into()).or_default().insert(id);
             self.count += 1;
             self.bytes += name.len();
         }
+        is_new
     }
 
-    /// A client listens to one less.
-    pub fn remove(&mut self, id: I, listening: &mut Listening, kind: Channels, name: &[u8]) {
+    /// A client listens to one less; whether it did before.
+    pub fn remove(
+        &mut self,
+        id: I,
+        listening: &mut Listening,
+        kind: Channels,
+        name: &[u8],
+    ) -> bool {
         let was_there = listening.names.get_mut(&kind).is_some_and(|names| names.remove(name));
         if was_there && let Some(names) = self.of_name.get_mut(&kind) {
             self.count -= 1;
@@ -91,6 +99,7 @@ impl<I: Copy + Ord> Subscriptions<I> {
                 }
             }
         }
+        was_there
     }
 
     /// Who listens to a name.

@@ -7,7 +7,7 @@
 
 use super::commands::{Refusal, refusals};
 use super::encode;
-use super::reply::{elements, payload};
+use super::reply::{elements, field, payload};
 use super::request::Arguments;
 use crate::store::keys::FUNCTIONS;
 
@@ -94,6 +94,17 @@ pub fn listed(reply: &[u8]) -> Vec<u8> {
     let mut libraries: Vec<Vec<u8>> = elements(reply).map(of_library).collect();
     libraries.sort_unstable();
     libraries.concat()
+}
+
+/// The functions of `FUNCTION LIST` that write nothing (`no-writes`).
+pub fn without_writes(reply: &[u8]) -> Vec<&[u8]> {
+    let of_library = |library| field(library, b"functions").map(elements);
+    let all = elements(reply).filter_map(of_library).flatten();
+    let reads = all.filter(|function| {
+        let flags = field(function, b"flags").map(elements);
+        flags.into_iter().flatten().any(|flag| payload(flag) == Some(b"no-writes"))
+    });
+    reads.filter_map(|function| field(function, b"name").and_then(payload)).collect()
 }
 
 /// How much an answer of one server to `SCRIPT KILL`, `FUNCTION KILL` or `FUNCTION STATS` says of

@@ -5,7 +5,7 @@
 //! those that tell of the servers' own files and replication are left out. Clients parse it:
 //! `redis_version`, `loading`, `role`, `maxmemory_policy` and the line of `db0`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where no server answers: what clients look for.
 pub const TEMPLATE: &str = "# Server\r\nredis_version:7.0.0\r\nredis_mode:standalone\r\n\
@@ -27,8 +27,11 @@ const HIDDEN: [&str; 8] = [
     "master_replid2",
 ];
 
+/// What lines of errors that clients were told begin with: `errorstat_ERR:count=3`.
+const ERROR: &str = "errorstat_";
+
 /// Lines that are added up.
-const SUMS: [&str; 7] = [
+const SUMS: [&str; 8] = [
     "used_memory",
     "used_memory_rss",
     "used_memory_dataset",
@@ -36,6 +39,7 @@ const SUMS: [&str; 7] = [
     "expired_keys",
     "evicted_keys",
     "keyspace_hits",
+    "total_error_replies",
 ];
 
 /// The section `# Server` is `server`, and so on.
@@ -76,7 +80,7 @@ pub fn merge(texts: &[&str], own: &[(&str, String)], reserved: u64) -> String {
     let mut out = String::with_capacity(first.len());
     for line in first.split("\r\n") {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
-        if HIDDEN.contains(&name) || is_database(name) {
+        if HIDDEN.contains(&name) || is_database(name) || name.starts_with(ERROR) {
             continue;
         }
         if let Some((_, value)) = own.iter().find(|(own, _)| *own == name) {
@@ -92,12 +96,37 @@ pub fn merge(texts: &[&str], own: &[(&str, String)], reserved: u64) -> String {
         }
         if line == "# Keyspace" {
             out.push_str(&keyspace(texts, reserved));
+        } else if line == "# Errorstats" {
+            out.push_str(&errors(texts));
         }
     }
     let length = out.trim_end().len();
     out.truncate(length);
     out.push_str(if out.is_empty() { "" } else { "\r\n" });
     out
+}
+
+/// A text with these lines of errors in place of those of a server.
+pub fn with_errors(text: &str, errors: &str) -> String {
+    let mut out = String::with_capacity(text.len() + errors.len());
+    for line in text.split_inclusive("\r\n").filter(|line| !line.starts_with(ERROR)) {
+        out.push_str(line);
+        if line.trim_end() == "# Errorstats" {
+            out.push_str(errors);
+        }
+    }
+    out
+}
+
+/// The line of each error, by its first word.
+fn errors(texts: &[&str]) -> String {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    let lines = texts.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with(ERROR));
+    for (name, count) in lines.filter_map(|line| line.split_once(":count=")) {
+        let sum = counts.entry(name).or_default();
+        *sum = sum.saturating_add(number(count));
+    }
+    counts.into_iter().map(|(name, count)| format!("{name}:count={count}\r\n")).collect()
 }
 
 /// The line of each database: keys, those of them with a deadline, and how long they have on
@@ -180,6 +209,30 @@ mod tests {
         assert!(memory.starts_with("# Memory") && !memory.contains("redis_version"));
         assert_eq!(sections(TEXT, &names(&["nothing"])), "");
         assert!(has_section(TEXT, "keyspace") && !has_section(TEXT, "stats"));
+    }
+
+    #[test]
+    fn errors_are_those_that_clients_were_told() {
+        let text = "# Errorstats\r\nerrorstat_NOPERM:count=7\r\n\r\n# Cluster\r\nx:0\r\n";
+        let told = with_errors(text, "errorstat_ERR:count=1\r\n");
+        assert_eq!(told, "# Errorstats\r\nerrorstat_ERR:count=1\r\n\r\n# Cluster\r\nx:0\r\n");
+        assert_eq!(with_errors("# Cluster\r\n", "errorstat_ERR:count=1\r\n"), "# Cluster\r\n");
+    }
+
+    #[test]
+    fn errors_of_several_servers_are_added_up_by_their_words() {
+        let text = |errors: &str| {
+            format!("# Stats\r\ntotal_error_replies:3\r\n\r\n# Errorstats\r\n{errors}\r\n# X\r\n")
+        };
+        let first = text("errorstat_ERR:count=2\r\nerrorstat_OOM:count=1\r\n");
+        let second = text("errorstat_ERR:count=40\r\nerrorstat_NOPERM:count=7\r\n");
+        let merged = merge(&[&first, &second, &text("")], &[], 0);
+        assert_eq!(
+            merged,
+            "# Stats\r\ntotal_error_replies:9\r\n\r\n# Errorstats\r\n\
+             errorstat_ERR:count=42\r\nerrorstat_NOPERM:count=7\r\nerrorstat_OOM:count=1\r\n\
+             \r\n# X\r\n"
+        );
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! | [`connections`] | `CLIENT`: names, filters, and the lines of its list |
 //! | [`databases`] | which database a key is of, and how it is chosen |
 //! | [`replication`] | what a command has done, as a server tells its replicas |
+//! | [`backlog`] | what was written between which watermarks, by what a server keeps of that |
 //! | [`scripts`] | the texts of scripts by their names |
 //!
 //! **Untrusted bytes.** Nothing here panics, recurses or allocates by what a peer *announces*: a
@@ -33,6 +34,7 @@
 //! **Source**: the protocol specifications RESP2 and RESP3 of redis.io; `COMMAND` of Redis 7.0.15,
 //! which the tests compare the table with.
 
+pub mod backlog;
 pub mod channels;
 pub mod cluster;
 pub mod commands;
@@ -45,8 +47,10 @@ pub mod glob;
 pub mod hash;
 pub mod info;
 mod inline;
+pub mod key_events;
 pub mod locate;
 pub mod merge;
+pub mod monitor;
 pub mod pause;
 pub mod replication;
 pub mod reply;

@@ -185,15 +185,20 @@ impl ReplicationParser {
 /// Where the stream of a server is, by its answer to `INFO replication`: its name, and the bytes
 /// that it has. `None` where it keeps none of them, so that nobody can go on from there.
 pub fn place_of_stream(info: &[u8]) -> Option<(&[u8], u64)> {
-    let text = payload(info)?;
-    let field = |name: &[u8]| {
-        let lines = text.split(|&byte| byte == b'\n');
-        let mut found = lines.filter_map(|line| line.trim_ascii_end().strip_prefix(name));
-        found.next().filter(|value| !value.is_empty())
-    };
-    let offset = str::from_utf8(field(b"master_repl_offset:")?).ok()?.parse().ok()?;
-    let is_kept = field(b"repl_backlog_active:")? == b"1";
-    field(b"master_replid:").filter(|_| is_kept).map(|id| (id, offset))
+    let offset = number_of(info, b"master_repl_offset:")?;
+    let is_kept = field(info, b"repl_backlog_active:")? == b"1";
+    field(info, b"master_replid:").filter(|_| is_kept).map(|id| (id, offset))
+}
+
+/// A number of an answer to `INFO`, by its name with the colon.
+pub(super) fn number_of(info: &[u8], name: &[u8]) -> Option<u64> {
+    str::from_utf8(field(info, name)?).ok()?.parse().ok()
+}
+
+fn field<'a>(info: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let lines = payload(info)?.split(|&byte| byte == b'\n');
+    let mut found = lines.filter_map(|line| line.trim_ascii_end().strip_prefix(name));
+    found.next().filter(|value| !value.is_empty())
 }
 
 /// A line that does not end where it must; its beginning.

@@ -37,6 +37,16 @@ impl Scripts {
         }
     }
 
+    /// How many are known.
+    pub fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
     /// The text of a script, by its name in upper or lower case.
     pub fn find(&self, name: &[u8]) -> Option<Rc<[u8]>> {
         let name: Name = name.to_ascii_lowercase().try_into().ok()?;

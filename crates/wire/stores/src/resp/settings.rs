@@ -10,6 +10,17 @@ use crate::resp::commands::integer;
 use crate::resp::encode;
 use crate::resp::reply::{elements, payload};
 
+/// Which key events are told.
+pub const EVENTS: &[u8] = b"notify-keyspace-events";
+
+/// For how long a script may run, in ms, before others are told `BUSY`.
+pub const BUSY_AFTER: &[u8] = b"busy-reply-threshold";
+
+/// A setting's name, where it has two.
+pub fn own_name(name: Vec<u8>) -> Vec<u8> {
+    if name == b"lua-time-limit" { BUSY_AFTER.to_vec() } else { name }
+}
+
 /// Settings that may be changed.
 const CHANGEABLE: [&str; 24] = [
     "busy-reply-threshold",
@@ -37,6 +48,39 @@ const CHANGEABLE: [&str; 24] = [
     "zset-max-ziplist-entries",
     "zset-max-ziplist-value",
 ];
+
+/// Settings that Redis 7.0 does not change while it runs.
+const IMMUTABLE: [&str; 24] = [
+    "aclfile",
+    "always-show-logo",
+    "aof_rewrite_cpulist",
+    "appenddirname",
+    "appendfilename",
+    "bgsave_cpulist",
+    "bio_cpulist",
+    "cluster-config-file",
+    "cluster-enabled",
+    "daemonize",
+    "databases",
+    "disable-thp",
+    "io-threads",
+    "io-threads-do-reads",
+    "logfile",
+    "pidfile",
+    "rdbchecksum",
+    "server_cpulist",
+    "supervised",
+    "syslog-enabled",
+    "syslog-facility",
+    "syslog-ident",
+    "tcp-backlog",
+    "unixsocket",
+];
+
+/// Whether Redis does not change this setting while it runs either.
+pub fn is_immutable(name: &[u8]) -> bool {
+    IMMUTABLE.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
 
 /// Settings whose values nobody is told: who knew them could pass us by.
 const SECRET: [&str; 5] =

@@ -6,6 +6,9 @@ use crate::resp::encode;
 pub const WATERMARK: &[u8] = b"evenkeel:watermark";
 /// The key that tells whose writes a duplicate takes.
 pub const EPOCH: &[u8] = b"evenkeel:epoch";
+/// How the watermark of an attempt begins whose effects are not in the log yet. It is no number:
+/// whoever has it is filled anew.
+pub const AHEAD: &[u8] = b"ahead ";
 /// In place of a key: the libraries of functions, which are copied and compared as a key is. No
 /// store has a key of this name.
 pub const FUNCTIONS: &[u8] = b"evenkeel:functions";

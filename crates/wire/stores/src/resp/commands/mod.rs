@@ -232,6 +232,7 @@ pub enum Local {
     Hello,
     Info,
     Module,
+    Monitor,
     Multi,
     /// `REPLICAOF NO ONE`: nobody is one.
     NoReplica,

@@ -262,7 +262,7 @@ pub static COMMANDS: &[Command] = &[
     local("config", -2, Local::Config),
     local("discard", 1, Local::Discard),
     local("echo", 2, Local::Echo),
-    local("ek.relayed", 2, Local::Relayed),
+    local("ek.relayed", -2, Local::Relayed),
     local("ek.session", 2, Local::Session),
     local("ek.token", 1, Local::Token),
     local("exec", 1, Local::Exec).shaped(Shape::NullArray),
@@ -289,6 +289,7 @@ pub static COMMANDS: &[Command] = &[
     // Answered here: what stands for one server.
     local("acl", -2, Local::Acl),
     local("module", -2, Local::Module),
+    local("monitor", 1, Local::Monitor),
     local("role", 1, Local::Role),
     local("wait", 3, Local::Wait),
     // Asked of one duplicate, or of all.
@@ -333,7 +334,6 @@ pub static COMMANDS: &[Command] = &[
     no("bgrewriteaof", 1, ADMINISTRATION),
     no("bgsave", -1, ADMINISTRATION),
     no("debug", -2, ADMINISTRATION),
-    no("monitor", 1, ADMINISTRATION),
     no("pfdebug", 3, ADMINISTRATION),
     no("pfselftest", 1, ADMINISTRATION),
     no("save", 1, ADMINISTRATION),

@@ -262,6 +262,20 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
+/// The value of a field of a map, or of an array of names and values.
+///
+/// # Panics
+/// When this is no whole reply that [`ReplyScanner`] found.
+pub fn field<'a>(map: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let mut parts = elements(map);
+    while let (Some(known), Some(value)) = (parts.next(), parts.next()) {
+        if payload(known) == Some(name) {
+            return Some(value);
+        }
+    }
+    None
+}
+
 /// The bytes of a whole reply that is not an aggregate: of a bulk string what it holds, of an error
 /// or another line what stands after its type. Of a null and of aggregates nothing.
 ///
