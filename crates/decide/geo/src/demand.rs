@@ -32,6 +32,7 @@ use std::collections::VecDeque;
 
 use super::ALL_PPM;
 use super::epoch::{COUNT_MAX, Path, Report, per_1000_s};
+use super::learnt::Learnt;
 use super::split::SplitWindow;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_core::units::{Probability, Rate};
@@ -265,7 +266,7 @@ impl Lately {
     pub fn report(
         &self,
         capacity_per_1000_s: u64,
-        curve_version: u32,
+        (curve_version, learnt): (u32, Learnt),
         paths: Vec<Option<Path>>,
     ) -> Report {
         let rate = |per_s| per_1000_s(Rate::new(per_s).expect("counts over time are a rate"));
@@ -279,6 +280,7 @@ impl Lately {
             ended_requests: ended,
             violations: self.missed.min(ended),
             curve_version,
+            learnt,
             in_time_per_1000_s: (0..paths.len()).map(in_time).collect(),
             paths,
         }

@@ -158,10 +158,13 @@ pub struct Planned {
     /// `last[i][j]`: what the last quantum of `i` costs that is served at `j`, as much as would be
     /// saved without it; 0 where none is. At most `more[i][i]`, or it would be served at home.
     pub last: Vec<Vec<u64>>,
+    /// What one more quantum of each data centre costs where that is cheapest, of the places that
+    /// may serve one more: the price of its demand, millionths of a violation.
+    pub price: Vec<u64>,
     /// Whether requests are hedged at each data centre, for who has a plan after the other.
     pub hedging: Vec<Hedging>,
-    /// `late[i][j]`: how many of the requests of `i` are late that are served at `j`, parts per
-    /// million.
+    /// `late[i][j]`: how many of the requests of `i` are late that are served at `j`, with the
+    /// content and the hedges that `states` say, parts per million.
     pub late: Vec<Vec<u64>>,
     /// Requests that miss the objective: quanta times parts per million.
     pub violations: u64,
@@ -275,6 +278,17 @@ impl Joint {
         Effort { work_max: 6_000_000, work_exact: 1_000_000, tolerance }
     }
 
+    /// What one more quantum costs where that is cheapest, of the places that may serve one more.
+    fn price(&self, from: usize, answer: &Answer, more: &[u64]) -> u64 {
+        let (row, priced) = (&answer.rates[from], &self.priced);
+        let kept = priced.kept(from, priced.demand()[from]);
+        let is_open = |to: &usize| {
+            let has_way = row[*to] < priced.limit(from, *to) && row[from] >= kept;
+            *to == from || (has_way && answer.loads[*to] < priced.bounds()[*to])
+        };
+        (0..row.len()).filter(is_open).map(|to| more[to]).min().unwrap_or_default()
+    }
+
     /// The cheapest plan. A data centre may send requests away while it serves others'.
     ///
     /// # Errors
@@ -321,6 +335,7 @@ impl Joint {
             users[from].1 += 1;
             pricing.least(to, &users).saturating_sub(cost(to))
         };
+        let more = square(&more);
         let last = |from: usize, to: usize| {
             let mut users = users(to);
             users[from].1 = users[from].1.saturating_sub(1);
@@ -330,7 +345,8 @@ impl Joint {
         Ok(Planned {
             cost: sites.clone().map(cost).sum(),
             utilisation_ppm: sites.clone().map(utilisation).collect(),
-            more: square(&more),
+            price: sites.clone().map(|from| self.price(from, &answer, &more[from])).collect(),
+            more,
             last: square(&last),
             late: square(&late_ppm),
             hedging: sites.clone().map(|at| self.hedging(at, loads[at], states[at])).collect(),

@@ -63,6 +63,7 @@ pub mod demand;
 mod elastic;
 pub mod epoch;
 pub mod joint;
+mod learnt;
 mod local;
 mod master;
 mod model;
@@ -85,6 +86,7 @@ mod trust;
 pub mod wan;
 
 pub use elastic::{Elastic, Outlook};
+pub use learnt::{LEARNT_PPM, Learnt};
 pub use problem::{ALL_PPM, PRICE_MAX, Problem, ProblemError, QUANTA_MAX, SITES_MAX};
 pub use question::{
     Answer, Effort, OVERLOAD_PPM_MAX, Objective, Overload, Question, Status, Target, WEIGHT_MAX,

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::joint::{Prices, Service};
 use evenkeel_geo::planner::{Aim, PlannerConfig, Pricing, SiteCurves, Writes};
@@ -59,6 +60,8 @@ pub struct RedirectConfig {
     pub quantum_ppm: u32,
     /// How many times a load is assumed to weigh.
     pub load_bias: f64,
+    /// Whether this site's curves follow what is seen of it; default yes.
+    pub learn: bool,
     /// Whether requests that change something stay where they come; default no.
     pub writes_stay: bool,
     /// Whether there are requests that only their own site may serve (those of Cassandra's local
@@ -90,7 +93,8 @@ pub struct RedirectSite {
     pub datacenter: Option<String>,
     /// Where its mesh listens.
     pub peer: ServerAddress,
-    /// Its profile, and others that may replace it while something interferes.
+    /// Its profile, and others that may replace it while something interferes. None: its curves
+    /// are a guess until they are learnt.
     pub curves: Vec<PathBuf>,
     /// The same measured with hedges, for plans by price; as many as `curves`, or none.
     pub hedged_curves: Vec<PathBuf>,
@@ -127,6 +131,13 @@ impl RedirectConfig {
             limits_ppm: self.limits_ppm(),
             ..PlannerConfig::new(self.period)
         }
+    }
+
+    /// How the curves of this site learn.
+    pub fn learns(&self) -> Option<Prior> {
+        let is_guessed = self.sites[self.site.index()].curves.is_empty();
+        let kind = if is_guessed { Prior::Guess } else { Prior::Profile };
+        self.learn.then_some(kind)
     }
 
     /// What plans by price go by beside that; `None` with another aim. `hedged` has the curves with

@@ -82,8 +82,10 @@ impl Driver {
         state: watch::Sender<Arc<RedirectState>>,
     ) -> Self {
         let me = hub.config.site;
-        let sites = hub.peers.len();
-        let interference = Interference::new(&planner.curves(me).versions);
+        let (sites, period) = (hub.peers.len(), planner.config().period);
+        let learns = hub.config.learns;
+        let curves = (planner.curves(me), planner.hedged(me));
+        let interference = Interference::new(curves, learns, period);
         let mut driver = Self {
             hub,
             home,
@@ -143,8 +145,13 @@ impl Driver {
     fn publish(&mut self, epoch: u64) {
         self.measure();
         let replicas = self.home.replicas_up();
-        if let Some(change) = self.interference.observe(&self.lately, replicas) {
+        let served = (replicas, self.hedges.contains(self.hub.config.site));
+        if let Some(change) = self.interference.observe(&self.lately, served) {
             self.alarm(change);
+        }
+        let content = self.home.content();
+        if let Some(words) = self.interference.learn(&self.lately, served, content) {
+            self.alarm(words);
         }
         let report = self.report(replicas);
         let now = self.hub.clock.now();
@@ -161,7 +168,8 @@ impl Driver {
     }
 
     fn report(&self, replicas: u32) -> Report {
-        let (me, version) = (self.hub.config.site, self.interference.version());
+        let me = self.hub.config.site;
+        let curve = (self.interference.version(), self.interference.believed());
         let now = self.hub.clock.now();
         let path = |site: usize| {
             let estimate = self.hub.peers[site].wan.borrow().estimate(now)?;
@@ -169,9 +177,9 @@ impl Driver {
         };
         let sites = 0..self.hub.peers.len();
         let writes = self.lately.writes();
-        let capacity = self.planner.capacity_per_1000_s(me, version, writes, replicas);
+        let capacity = self.planner.capacity_per_1000_s(me, curve, writes, replicas);
         let paths = sites.map(|site| (site != me.index()).then(|| path(site)).flatten());
-        self.lately.report(capacity, version, paths.collect())
+        self.lately.report(capacity, curve, paths.collect())
     }
 
     async fn plan(&mut self, snapshot: Snapshot) -> io::Result<()> {
@@ -314,6 +322,7 @@ impl Driver {
             sites: self.sites().map(|site| self.site(site)).collect(),
             plan: self.last.as_ref().map(|last| self.planned(last)),
             curves: self.interference.verdict().name(),
+            learnt: self.interference.learnt(),
             alarms: self.alarms.iter().cloned().collect(),
             followers: self.followers(),
             enforced: self.enforced.clone(),
@@ -351,6 +360,8 @@ impl Driver {
             writes_share: report.map(|report| share(report.writes_ppm)),
             waiting: report.map(|report| report.backlog_requests),
             curve_version: report.map(|report| report.curve_version),
+            curve_scale: report.map(|report| report.learnt.scale()),
+            curve_odds: report.map(|report| report.learnt.odds()),
             missed_share: report
                 .filter(|report| report.ended_requests > 0)
                 .map(|report| report.violations as f64 / report.ended_requests as f64),

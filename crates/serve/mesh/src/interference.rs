@@ -9,17 +9,27 @@
 //! that all sites plan with it. There is one rule for both directions: the profile comes back when
 //! it explains best again.
 //!
+//! **What the curves are by now** says core's learner, from the same counts and from how much
+//! content replicas leave out. It is told with the next row, so that all sites plan with it. Lean
+//! work is taken for none: what a site that dims can do is then believed to be too little, if
+//! anything.
+//!
 //! **When it misleads**: a queue that an overload left behind, dimming (less work is less late),
 //! and a site that lost a replica that nobody found yet. Without a second version nothing is
 //! replaced, and the verdict is only told.
 
 use std::time::Duration;
 
+use evenkeel_core::units::Probability;
+use evenkeel_geo::Learnt;
 use evenkeel_geo::curve::{
-    Candidate, Conditions, Family, Measured, Verdict, Watch, WatchConfig, substitute,
+    Candidate, Conditions, Family, Learner, Measured, Prior, Seen, Verdict, Watch, WatchConfig,
+    substitute,
 };
 use evenkeel_geo::demand::Lately;
-use evenkeel_geo::planner::SizeClass;
+use evenkeel_geo::planner::{SiteCurves, SizeClass};
+
+use super::state::LearntState;
 
 /// The watch over a site's curves.
 #[derive(Debug)]
@@ -27,17 +37,78 @@ pub(super) struct Interference {
     watch: Watch,
     /// By version, as seen from inside.
     families: Vec<Family>,
+    /// The same with hedges, where plans by price have such curves.
+    hedged: Option<Vec<Family>>,
     version: usize,
     changes: u64,
+    learner: Option<Learner>,
+    period: Duration,
 }
 
 impl Interference {
-    /// A watch over these versions of a site's curves; of several sizes the first one counts.
-    pub(super) fn new(versions: &[Vec<SizeClass>]) -> Self {
+    /// A watch over these versions of a site's curves, once in a period; of several sizes the first
+    /// one counts. `learns` says from what they learn, if they do.
+    pub(super) fn new(
+        (plain, hedged): (&SiteCurves, Option<&SiteCurves>),
+        learns: Option<Prior>,
+        period: Duration,
+    ) -> Self {
         let family = |classes: &Vec<SizeClass>| Some(Family::local(&classes.first()?.curves));
+        let families = |of: &SiteCurves| of.versions.iter().filter_map(family).collect();
         let watch = Watch::new(WatchConfig::default()).expect("the defaults are in their ranges");
-        let families = versions.iter().filter_map(family).collect();
-        Self { watch, families, version: 0, changes: 0 }
+        let learner = learns.map(Learner::new);
+        let (families, hedged) = (families(plain), hedged.map(families));
+        Self { watch, families, hedged, version: 0, changes: 0, learner, period }
+    }
+
+    /// The curves of requests that are hedged or not, as far as they are told apart.
+    fn families(&self, is_hedged: bool) -> &[Family] {
+        self.hedged.as_ref().filter(|_| is_hedged).unwrap_or(&self.families)
+    }
+
+    /// How the curves in force differ from their profile, for plans.
+    pub(super) fn believed(&self) -> Learnt {
+        self.learner.as_ref().map_or(Learnt::AS_PROFILED, Learner::believed)
+    }
+
+    /// What people see of that; `None` where curves do not learn.
+    pub(super) fn learnt(&self) -> Option<LearntState> {
+        let learner = self.learner.as_ref()?;
+        let (likely, believed) = (learner.likely(), learner.believed());
+        Some(LearntState {
+            profile_probability: learner.profile_holds().value(),
+            is_contradicted: learner.is_contradicted(),
+            likely_scale: likely.scale(),
+            likely_odds: likely.odds(),
+            believed_scale: believed.scale(),
+            believed_odds: believed.odds(),
+        })
+    }
+
+    /// Learns from the same epoch; told once, when the profile is found wrong.
+    pub(super) fn learn(
+        &mut self,
+        lately: &Lately,
+        (replicas, is_hedged): (u32, bool),
+        (work, dimmed): (Probability, Probability),
+    ) -> Option<String> {
+        let families = self.hedged.as_ref().filter(|_| is_hedged).unwrap_or(&self.families);
+        let learner = self.learner.as_mut()?;
+        let write_share = lately.writes();
+        let conditions =
+            Conditions { write_share, ..Conditions::with_servers(replicas).unbiased() };
+        let (load, requests, missed) = (lately.load(), lately.local_ended, lately.local_missed);
+        let seen = Seen { load, work, dimmed, requests, missed };
+        let was_contradicted = learner.is_contradicted();
+        learner.observe(self.period, &families[self.version], &conditions, &seen);
+        (learner.is_contradicted() && !was_contradicted).then(|| {
+            format!(
+                "what is served here contradicts the profile: {:.0} % of its load is likely, and \
+                 plans go by {:.0} % (profile it again)",
+                learner.likely().scale() * 100.0,
+                learner.believed().scale() * 100.0
+            )
+        })
     }
 
     /// The version of the curves in force.
@@ -53,8 +124,13 @@ impl Interference {
         self.watch.verdict()
     }
 
-    /// Learns what an epoch measured with so many replicas, and tells a change.
-    pub(super) fn observe(&mut self, lately: &Lately, replicas: u32) -> Option<String> {
+    /// Learns what an epoch measured with so many replicas, its requests hedged or not, and tells a
+    /// change.
+    pub(super) fn observe(
+        &mut self,
+        lately: &Lately,
+        (replicas, is_hedged): (u32, bool),
+    ) -> Option<String> {
         if replicas == 0 || lately.local_ended == 0 {
             return None;
         }
@@ -62,14 +138,16 @@ impl Interference {
         let conditions =
             Conditions { write_share, ..Conditions::with_servers(replicas).unbiased() };
         let (load, requests, missed) = (lately.load(), lately.local_ended, lately.local_missed);
-        let predicted = self.families[self.version].miss(Duration::ZERO, load, &conditions);
+        let predicted =
+            self.families(is_hedged)[self.version].miss(Duration::ZERO, load, &conditions);
         let before = self.watch.verdict();
         let verdict = self.watch.observe(Measured { load, requests, missed }, predicted);
         if verdict == Verdict::AsPredicted {
             return None;
         }
         let candidate = |family| Candidate { family, conditions };
-        let candidates: Vec<Candidate<'_>> = self.families.iter().map(candidate).collect();
+        let candidates: Vec<Candidate<'_>> =
+            self.families(is_hedged).iter().map(candidate).collect();
         let best = substitute(&candidates, self.watch.since_change())?;
         let measured = missed as f64 * 100.0 / requests as f64;
         let words = format!(
@@ -85,6 +163,7 @@ impl Interference {
         let from = std::mem::replace(&mut self.version, best.index);
         self.changes += 1;
         self.watch.restart();
+        self.learner.iter_mut().for_each(Learner::restart);
         let (to, error) = (best.index, best.error * 100.0);
         Some(format!("{words}: curves {to} replace {from} (off by {error:.1} points)"))
     }
@@ -94,11 +173,12 @@ impl Interference {
 mod tests {
     use evenkeel_core::units::Rate;
     use evenkeel_geo::curve::ResponseCurves;
-    use evenkeel_geo::planner::SiteCurves;
 
     use super::*;
 
     const SERVERS: u32 = 4;
+    const PLAIN: (u32, bool) = (SERVERS, false);
+    const PERIOD: Duration = Duration::from_millis(2_500);
 
     fn curves(service_ms: u64) -> ResponseCurves {
         let servers = SERVERS.try_into().unwrap();
@@ -117,22 +197,22 @@ mod tests {
 
     #[test]
     fn slower_service_brings_the_substitute_and_its_end_the_profile() {
-        let versions = SiteCurves::of_versions([curves(20), curves(30)]).versions;
-        let mut watch = Interference::new(&versions);
+        let curves = SiteCurves::of_versions([curves(20), curves(30)]);
+        let mut watch = Interference::new((&curves, None), Some(Prior::Profile), PERIOD);
         let until = |watch: &mut Interference, epoch: &Lately, version: u32| {
             let epochs = (1..=50).find(|_| {
-                watch.observe(epoch, SERVERS);
+                watch.observe(epoch, PLAIN);
                 watch.version() == version
             });
             epochs.unwrap_or_else(|| panic!("version {version} never came"))
         };
         let (calm, slow) = (epoch(20), epoch(30));
         for _ in 0..200 {
-            assert_eq!(watch.observe(&calm, SERVERS), None);
+            assert_eq!(watch.observe(&calm, PLAIN), None);
         }
         assert!(until(&mut watch, &slow, 1) <= 3);
         for _ in 0..200 {
-            assert_eq!(watch.observe(&slow, SERVERS), None);
+            assert_eq!(watch.observe(&slow, PLAIN), None);
         }
         assert!(until(&mut watch, &calm, 0) <= 10);
         assert_eq!((watch.changes(), watch.verdict()), (2, Verdict::AsPredicted));
@@ -140,13 +220,67 @@ mod tests {
 
     #[test]
     fn without_a_substitute_the_verdict_is_told_once() {
-        let versions = SiteCurves::single(curves(20)).versions;
-        let mut watch = Interference::new(&versions);
+        let curves = SiteCurves::single(curves(20));
+        let mut watch = Interference::new((&curves, None), Some(Prior::Profile), PERIOD);
         let slow = epoch(30);
-        let reported: Vec<_> = (0..20).filter_map(|_| watch.observe(&slow, SERVERS)).collect();
+        let reported: Vec<_> = (0..20).filter_map(|_| watch.observe(&slow, PLAIN)).collect();
         assert_eq!(reported.len(), 1, "{reported:?}");
         assert!(reported[0].ends_with("no other curves of the site explain it"), "{reported:?}");
         assert_eq!((watch.version(), watch.verdict()), (0, Verdict::Worse));
-        assert_eq!(watch.observe(&slow, 0), None);
+        assert_eq!(watch.observe(&slow, (0, false)), None);
+    }
+
+    #[test]
+    fn a_profile_that_is_contradicted_is_told_once_and_no_longer_believed() {
+        let curves = SiteCurves::single(curves(20));
+        let mut watch = Interference::new((&curves, None), Some(Prior::Profile), PERIOD);
+        let all = (Probability::ONE, Probability::ZERO);
+        let calm = epoch(20);
+        for _ in 0..100 {
+            assert_eq!(watch.learn(&calm, PLAIN, all), None);
+        }
+        assert_eq!(watch.believed(), Learnt::AS_PROFILED);
+        let slow = epoch(30);
+        let told: Vec<_> = (0..40).filter_map(|_| watch.learn(&slow, PLAIN, all)).collect();
+        assert!(matches!(&told[..], [words] if words.contains("contradicts")), "{told:?}");
+        let state = watch.learnt().unwrap();
+        assert!(state.is_contradicted && state.believed_scale < 0.8, "{state:?}");
+        // Nobody serves, nothing ends: nothing is learnt.
+        let before = watch.believed();
+        watch.learn(&slow, (0, false), all);
+        watch.learn(&Lately::default(), PLAIN, all);
+        assert_eq!(watch.believed(), before);
+    }
+
+    #[test]
+    fn requests_that_are_hedged_are_compared_with_hedged_curves() {
+        let (plain, hedged) = (SiteCurves::single(curves(30)), SiteCurves::single(curves(20)));
+        let all = (Probability::ONE, Probability::ZERO);
+        let learnt = |epoch: &Lately, is_hedged: bool| {
+            let both = (&plain, Some(&hedged));
+            let mut watch = Interference::new(both, Some(Prior::Profile), PERIOD);
+            let served = (SERVERS, is_hedged);
+            (0..40).for_each(|_| drop(watch.learn(epoch, served, all)));
+            (0..20).for_each(|_| drop(watch.observe(epoch, served)));
+            (watch.learnt().unwrap().is_contradicted, watch.verdict())
+        };
+        assert_eq!(learnt(&epoch(20), true), (false, Verdict::AsPredicted));
+        assert_eq!(learnt(&epoch(30), false), (false, Verdict::AsPredicted));
+        assert_eq!(learnt(&epoch(30), true), (true, Verdict::Worse));
+    }
+
+    #[test]
+    fn a_site_that_dims_is_at_its_capacity_though_nobody_is_late() {
+        let curves = SiteCurves::single(curves(20));
+        let mut watch = Interference::new((&curves, None), Some(Prior::Profile), PERIOD);
+        // 100/s are half of what the profile says; a fifth of the content is left out.
+        let early = Lately { local_ended: 1_000, load: 100.0, ..Lately::default() };
+        let dims = (Probability::clamped(0.8), Probability::ONE);
+        (0..40).for_each(|_| drop(watch.learn(&early, PLAIN, dims)));
+        let scale = watch.believed().scale();
+        assert!((0.3..0.45).contains(&scale), "{scale}");
+        let mut deaf = Interference::new((&curves, None), None, PERIOD);
+        assert_eq!(deaf.learn(&early, PLAIN, dims), None);
+        assert_eq!((deaf.believed(), deaf.learnt()), (Learnt::AS_PROFILED, None));
     }
 }

@@ -27,7 +27,7 @@
 //! | `driver` | the loop around core's `EpochSync` |
 //! | `followers` `controller` | further processes of this site: what they counted, talking with them |
 //! | `follower` `message` | such a process itself, and the words of both |
-//! | `interference` | do the curves still hold? |
+//! | `interference` | do the curves still hold, and what are they by now? |
 //! | `state` [`metrics`] `follower_metrics` | for people |
 //! | [`envoy`] | Envoy as a data plane: the plan as assignments, its reports as demand |
 //!
@@ -64,6 +64,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::time::nanos;
+use evenkeel_core::units::Probability;
+use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::{EpochConfig, EpochSync, SITES_MAX, SiteId, StableHash};
 use evenkeel_geo::planner::Planner;
 use evenkeel_geo::wan::{CONNECTIONS_MAX, Wan, WanConfig};
@@ -91,6 +93,11 @@ pub trait Home {
     fn counts(&self) -> SplitTally;
     /// How many replicas of the site are healthy.
     fn replicas_up(&self) -> u32;
+    /// How much optional content its replicas serve, as they told last, and which share of them
+    /// leaves some out: all and none where nobody tells.
+    fn content(&self) -> (Probability, Probability) {
+        (Probability::ONE, Probability::ZERO)
+    }
     /// Enforces a plan.
     fn direct(&self, directive: Directive);
     /// What its workers did in the last epoch that is over; `None` when nobody knows.
@@ -121,6 +128,8 @@ pub struct MeshConfig {
     pub connections: usize,
     /// Time between probes on one connection; default 200 ms.
     pub probe_interval: Duration,
+    /// How the curves of this site learn; default from a profile. `None`: they do not.
+    pub learns: Option<Prior>,
 }
 
 impl MeshConfig {
@@ -141,6 +150,7 @@ impl MeshConfig {
             clock_offset_max: Duration::from_millis(10),
             connections: 3,
             probe_interval: Duration::from_millis(200),
+            learns: Some(Prior::Profile),
         }
     }
 

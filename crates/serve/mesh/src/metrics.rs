@@ -12,7 +12,7 @@ use evenkeel_runtime::metrics::{Metric, Scrape, Value, by_reason, counter, count
 
 const PATH: &str = "/api/v1/redirect";
 
-const OF_SITES: [Metric<SiteState>; 16] = [
+const OF_SITES: [Metric<SiteState>; 18] = [
     gauge("evenkeel_redirect_member", "1 while the site takes part in the plan in force.", |it| {
         matches!(it.standing, "fresh" | "held").into()
     }),
@@ -40,6 +40,16 @@ const OF_SITES: [Metric<SiteState>; 16] = [
         "evenkeel_redirect_curve_version",
         "Version of the site's curves in force; 0 is the profile.",
         |it| it.curve_version.into(),
+    ),
+    gauge(
+        "evenkeel_redirect_curve_scale_ratio",
+        "Load that the site is believed to serve, relative to its curves, as reported last.",
+        |it| it.curve_scale.into(),
+    ),
+    gauge(
+        "evenkeel_redirect_curve_odds_ratio",
+        "Odds of a miss that are believed, relative to its curves, as reported last.",
+        |it| it.curve_odds.into(),
     ),
     gauge(
         "evenkeel_redirect_missed_ratio",

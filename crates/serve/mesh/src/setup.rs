@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::units::Probability;
+use evenkeel_geo::Learnt;
 use evenkeel_geo::curve::ResponseCurves;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::planner::{Planner, PlannerError, QUANTA_MIN, SiteCurves};
@@ -52,7 +53,10 @@ pub fn check(config: &RedirectConfig) -> Result<Vec<String>, Vec<io::Error>> {
     let mut doubts = Vec::new();
     let parts = match is_planned_here && problems.is_empty() {
         true => planner(config).and_then(|planner| {
-            doubts = unequal(&planner, &mesh.names);
+            // Of a guess nothing can be said.
+            if config.sites.iter().all(|site| !site.curves.is_empty()) {
+                doubts = unequal(&planner, &mesh.names);
+            }
             mesh.parts(&planner).map(drop)
         }),
         false => mesh.files.load(&mesh.names, mesh.site).map(drop),
@@ -78,7 +82,8 @@ pub fn check(config: &RedirectConfig) -> Result<Vec<String>, Vec<io::Error>> {
 /// What is doubtful of profiles beside each other: a sentence for each site.
 fn unequal(planner: &Planner, names: &[String]) -> Vec<String> {
     let sites = || (0..names.len()).map(SiteId::new);
-    let of_one = |site: SiteId| planner.capacity_per_1000_s(site, 0, Probability::ZERO, 1);
+    let profiled = (0, Learnt::AS_PROFILED);
+    let of_one = |site: SiteId| planner.capacity_per_1000_s(site, profiled, Probability::ZERO, 1);
     let capacity: Vec<u64> = sites().map(|site| planner.profiled_per_1000_s(site)).collect();
     let coarse = planner.coarse(&capacity, &capacity).into_iter().map(|(site, quanta)| {
         format!(
@@ -109,6 +114,9 @@ fn curves(config: &RedirectConfig, path: &Path) -> io::Result<ResponseCurves> {
 
 fn planner(config: &RedirectConfig) -> io::Result<Planner> {
     let of_site = |files: &Vec<PathBuf>| {
+        if files.is_empty() {
+            return SiteCurves::guess(config.objective).map_err(|error| wrong(error.to_string()));
+        }
         let versions = files.iter().map(|path| curves(config, path));
         versions.collect::<io::Result<Vec<_>>>().map(SiteCurves::of_versions)
     };
@@ -142,6 +150,7 @@ fn mesh(config: &RedirectConfig) -> MeshConfig {
         clock_offset_max: config.clock_offset_max,
         connections: config.connections,
         probe_interval: config.probe_interval,
+        learns: config.learns(),
         ..MeshConfig::new(config.site, names, peers, files)
     }
 }

@@ -29,6 +29,8 @@ pub struct RedirectState {
     /// Whether this site serves its own users' requests as its curves in force say:
     /// `as-predicted`, `worse` or `better`.
     pub curves: &'static str,
+    /// What this site learnt of its curves; `None` where they do not learn.
+    pub learnt: Option<LearntState>,
     /// What people should know, the newest last; the last 64 that differ, each when it was raised
     /// last.
     pub alarms: Vec<AlarmState>,
@@ -45,6 +47,23 @@ pub struct RedirectState {
     /// for sites themselves and where nothing was heard. Empty before the first plan.
     #[serde(skip)]
     pub paths: Vec<Vec<Option<Path>>>,
+}
+
+/// What a site learnt of its curves: the profile is scale 1 and odds 1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LearntState {
+    /// How likely it is that all is as profiled: 0 – 1; 0 without a profile.
+    pub profile_probability: f64,
+    /// Whether the profile was found wrong since the start, or since other curves are in force.
+    pub is_contradicted: bool,
+    /// How many times the profiled load is served alike, most likely.
+    pub likely_scale: f64,
+    /// How many times the odds of a miss are met, most likely.
+    pub likely_odds: f64,
+    /// The scale that plans go by.
+    pub believed_scale: f64,
+    /// The odds that plans go by.
+    pub believed_odds: f64,
 }
 
 /// A further process of a site, as its controller sees it.
@@ -140,6 +159,10 @@ pub struct SiteState {
     pub waiting: Option<u64>,
     /// The version of its curves.
     pub curve_version: Option<u32>,
+    /// How many times the load of those curves it is believed to serve, as it told last.
+    pub curve_scale: Option<f64>,
+    /// How many times the odds of a miss of those curves are believed, as it told last.
+    pub curve_odds: Option<f64>,
     /// Share of its users' requests that missed the objective, as it told last.
     pub missed_share: Option<f64>,
     /// The same as predicted if every site served its own; `None` where it has no part in the plan.
@@ -244,7 +267,8 @@ pub struct PricedSiteState {
     pub dimmer_ratio: f64,
     /// Whether its requests are hedged.
     pub is_hedged: bool,
-    /// What one more request of its users costs where that is cheapest.
+    /// What one more request of its users costs where that is cheapest, of the sites that may serve
+    /// one more.
     pub one_more: f64,
 }
 
@@ -263,7 +287,7 @@ impl PricedState {
             work_ratio: planned.utilisation_ppm[site].map(violations),
             dimmer_ratio: f64::from(planned.states[site].dimmer) / 100.0,
             is_hedged: hedges.contains(SiteId::new(site)),
-            one_more: violations(planned.more[site].iter().copied().min().unwrap_or(0)),
+            one_more: violations(planned.price[site]),
         };
         Some(Self {
             cost_per_s: violations(planned.cost) * plan.unit_per_1000_s as f64 * 1e-3,

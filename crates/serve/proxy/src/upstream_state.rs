@@ -16,6 +16,7 @@ use std::time::Duration;
 use evenkeel_core::plan::RoutePlan;
 use evenkeel_core::request::redundancy::HedgeStats;
 use evenkeel_core::request::siblings::Siblings;
+use evenkeel_core::units::{Dimmer, Probability};
 use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Health, Instant};
 use evenkeel_geo::demand::{SiteTally, SplitTally};
@@ -342,6 +343,25 @@ impl UpstreamStates {
         let (home, plan) = (self.home(upstream), self.plan(upstream));
         let own = plan.health.iter().take(home.len());
         own.filter(|health| **health == Health::Up).count()
+    }
+
+    /// How much optional content its replicas at home serve, and which share of them leaves some
+    /// out, as they told within the last seconds; all and none where nobody does.
+    pub fn home_content(&self, upstream: usize) -> (Probability, Probability) {
+        let home = self.home(upstream).len();
+        let entry = self.entry(upstream);
+        let stats = entry.lock();
+        let told = (0..home).filter_map(|slot| stats.replica(slot).dimmer);
+        let (mut count, mut content, mut dimmed) = (0.0, 0.0, 0.0);
+        for (dimmer, _) in told {
+            count += 1.0;
+            content += dimmer.value();
+            dimmed += f64::from(u8::from(dimmer < Dimmer::FULL));
+        }
+        if count == 0.0 {
+            return (Probability::ONE, Probability::ZERO);
+        }
+        (Probability::clamped(content / count), Probability::clamped(dimmed / count))
     }
 
     /// Publishes who is at home in a cluster that tells of its nodes, and how they are.

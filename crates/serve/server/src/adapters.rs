@@ -7,6 +7,7 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use evenkeel_core::units::Probability;
 use evenkeel_geo::demand::SplitTally;
 use evenkeel_geo::traffic::{Directive, Ended};
 use tokio::sync::watch;
@@ -38,6 +39,10 @@ impl Home for UpstreamHome {
 
     fn replicas_up(&self) -> u32 {
         self.states.home_up(self.upstream) as u32
+    }
+
+    fn content(&self) -> (Probability, Probability) {
+        self.states.home_content(self.upstream)
     }
 
     fn direct(&self, directive: Directive) {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::joint::{Prices, Service};
 use evenkeel_geo::planner::Writes;
@@ -120,6 +121,28 @@ fn mistakes_of_prices_are_told() {
         let found = read_priced(keys, of_sites, "").unwrap_err();
         assert!(found.iter().any(|problem| problem.contains(says)), "{keys}: {found:#?}");
     }
+}
+
+#[test]
+fn a_site_without_curves_must_learn() {
+    let read = |keys: &str| {
+        let text = configuration(keys, "").replacen("curves = [\"shop.profile.toml\"]\n", "", 1);
+        let config = Node::parse(&text, "run.toml").and_then(|node| Config::read(&node));
+        config.map_err(|problems| problems.to_string())
+    };
+    let redirect = read("").unwrap().redirect.unwrap();
+    assert_eq!(redirect.learns(), Some(Prior::Guess), "it is the first, this one");
+    let refused = read("learn = false").unwrap_err();
+    assert!(refused.contains("false, and \"london\" has no curves"), "{refused}");
+    let hedged = "work = '1ms'\nhedged_curves = ['x']\n";
+    let text = configuration("aim = 'price'", "");
+    let text = text.replacen("curves = [\"shop.profile.toml\"]\n", hedged, 1);
+    let refused = Node::parse(&text, "run.toml").and_then(|node| Config::read(&node)).unwrap_err();
+    let words = "1 hedged_curves of london, expected 0, as many as its curves";
+    assert!(refused.to_string().contains(words), "{refused}");
+    let profiled = configuration("learn = false", "");
+    let config = Node::parse(&profiled, "run.toml").and_then(|node| Config::read(&node));
+    assert_eq!(config.unwrap().redirect.unwrap().learns(), None);
 }
 
 #[test]

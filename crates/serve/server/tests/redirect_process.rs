@@ -168,7 +168,7 @@ fn mistakes_in_the_configuration_of_sites_are_told_with_their_lines() {
             "[envoy]\ndirectory = 'e'\n[redirect]\n",
             "tells Envoys where requests go",
         ),
-        ("curves = ['four.toml']", "curves = []", "1 to 256 files"),
+        ("curves = ['four.toml']", "curves = 7", "curves"),
         ("objective = '100ms'\n", "", "objective"),
         ("listen = '127.0.0.1:1'", "", "listen"),
         ("period = '400ms'", "controller = '127.0.0.1:7'", "one of them: with controller, another"),

@@ -107,7 +107,7 @@ impl Family {
     pub fn miss(&self, base: Duration, load: Rate, conditions: &Conditions) -> Probability {
         let Some(load) = self.profiled(load.value(), conditions) else { return Probability::ONE };
         let mut view = self.view(base, conditions.write_share);
-        Probability::clamped(view.miss(load))
+        Probability::clamped(conditions.learnt.miss(view.miss(load)))
     }
 
     /// How many round trips a request takes.
@@ -118,6 +118,7 @@ impl Family {
     /// The load of the profiled data centre that feels like this one; `None` without servers.
     pub(super) fn profiled(&self, load: f64, conditions: &Conditions) -> Option<f64> {
         let load = (load + conditions.background.value()) * conditions.load_bias;
+        let load = load / conditions.learnt.scale();
         let servers = f64::from(conditions.servers);
         (conditions.servers > 0).then(|| load * (self.servers / servers))
     }

@@ -21,6 +21,7 @@
 //! | `residual` | what a way takes beyond its base |
 //! | `family` | surface and residual together, for every base latency |
 //! | `interference` | does the curve still hold, and which other explains what is measured? |
+//! | `learner` | what the curve is now, from the profile and from what is seen |
 //!
 //! **Scaling by servers.** Load counts per server: a data centre of twice the servers is taken to
 //! feel twice the load alike. Real pools gain more by growing (more servers share their luck), so
@@ -44,6 +45,7 @@
 mod family;
 mod interference;
 mod isotonic;
+mod learner;
 mod profile;
 mod queue;
 mod residual;
@@ -55,12 +57,14 @@ mod tests;
 pub use family::{Family, ROUND_TRIPS_MAX};
 pub use interference::{Candidate, Choice, Measured, Verdict, Watch, WatchConfig, substitute};
 pub use isotonic::isotonic;
+pub use learner::{CONTRADICTED, Learner, Prior, REQUESTS_MAX, Seen};
 pub use profile::{LoadStep, Profile, ProfileError, STEPS_MAX, Saturation};
 pub use queue::{Markov, erlang_c, general};
 pub use residual::{NetworkPath, RESIDUAL_BIN, RESIDUAL_BINS_MAX, Residual};
 pub use response::{OBJECTIVE_MAX, ResponseCurves};
 
 use super::ALL_PPM;
+use super::learnt::Learnt;
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::{OutOfRange, Probability, Rate, Weight};
 
@@ -87,6 +91,8 @@ pub struct Conditions {
     /// How many times its load is assumed to weigh, [`LOAD_BIAS`] by default; above 1 is cautious,
     /// below 1 is hopeful. Above zero, at most [`LOAD_BIAS_MAX`].
     pub load_bias: f64,
+    /// How it differs from its profile.
+    pub learnt: Learnt,
 }
 
 impl Conditions {
@@ -97,6 +103,7 @@ impl Conditions {
             write_share: Probability::ZERO,
             background: Rate::new(0.0).expect("zero is a rate"),
             load_bias: LOAD_BIAS,
+            learnt: Learnt::AS_PROFILED,
         }
     }
 
@@ -271,7 +278,8 @@ pub fn tabulate(
         let mut view = part.family.view(part.base, conditions.write_share);
         for (level, sum) in sum.iter_mut().enumerate() {
             let load = part.family.profiled(axis.load(level), conditions);
-            *sum += weight * load.map_or(MISSES_ALWAYS, |load| view.miss(load));
+            let miss = |load| conditions.learnt.miss(view.miss(load));
+            *sum += weight * load.map_or(MISSES_ALWAYS, miss);
         }
     }
     let total: f64 = parts.iter().map(|part| part.weight.value() / heaviest).sum();

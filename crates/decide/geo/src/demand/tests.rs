@@ -136,7 +136,7 @@ fn writes_are_a_share_of_the_same_time_and_what_waits_is_that_of_now() {
     let tally = SplitTally { waiting: 7, ..alone(400, 100) };
     let lately = meter.note(Instant::from_millis(4_000), tally, 0);
     assert_eq!((lately.demand, lately.writes().value()), (100.0, 0.25), "100 of 400");
-    let report = lately.report(5, 1, vec![None]);
+    let report = lately.report(5, (1, Learnt::AS_PROFILED), vec![None]);
     assert_eq!((report.writes_ppm, report.backlog_requests), (250_000, 7));
     assert_eq!((report.demand_per_1000_s, report.capacity_per_1000_s), (100_000, 5));
     let lately = meter.note(Instant::from_millis(6_000), alone(400, 100), 0);

@@ -9,6 +9,7 @@
 
 use core::fmt;
 
+use crate::learnt::{LEARNT_PPM, Learnt};
 use evenkeel_core::units::Rate;
 
 /// The largest number of sites that can agree: one bit each in a [`SiteSet`].
@@ -211,6 +212,8 @@ pub struct Report {
     pub violations: u64,
     /// Version of the site's own curves; equal versions of a site are equal tables.
     pub curve_version: u32,
+    /// How those curves differ from their profile by now.
+    pub learnt: Learnt,
     /// By site, requests of this site's users that it served in time, per 1,000 s: the most of the
     /// last hour or so, this site among them. Nobody is sent far more than was seen to be served.
     pub in_time_per_1000_s: Vec<u64>,
@@ -230,6 +233,7 @@ impl Report {
             ended_requests: 0,
             violations: 0,
             curve_version: 0,
+            learnt: Learnt::AS_PROFILED,
             in_time_per_1000_s: vec![0; sites],
             paths: vec![None; sites],
         }
@@ -246,6 +250,9 @@ impl Report {
         within("share of writes (ppm)", self.writes_ppm.into(), 0, PPM.into())?;
         within("ended requests", self.ended_requests, 0, COUNT_MAX)?;
         within("violations", self.violations, 0, self.ended_requests)?;
+        let (least, most) = (u64::from(*LEARNT_PPM.start()), u64::from(*LEARNT_PPM.end()));
+        within("scale of the curves (ppm)", self.learnt.scale_ppm.into(), least, most)?;
+        within("odds of the curves (ppm)", self.learnt.odds_ppm.into(), least, most)?;
         let sites = self.paths.len() as u64;
         within("sites that served", self.in_time_per_1000_s.len() as u64, sites, sites)?;
         for in_time in &self.in_time_per_1000_s {

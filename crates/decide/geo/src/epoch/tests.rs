@@ -8,7 +8,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::learnt::{LEARNT_PPM, Learnt};
 use evenkeel_core::rng::Rng;
+
+mod numbers;
 
 const MS: u64 = 1_000_000;
 const PERIOD: u64 = 2_500 * MS;
@@ -38,6 +41,7 @@ fn busy_report(sites: usize, rng: &mut Rng) -> Report {
         ended_requests: 107_500,
         violations: 5_375,
         curve_version: 900,
+        learnt: Learnt { scale_ppm: 830_000, odds_ppm: 1_900_000 },
         in_time_per_1000_s: vec![40_000_000; sites],
         paths: (0..sites).map(|_| Some(path())).collect(),
     }
@@ -73,6 +77,7 @@ fn longest_row(sites: usize) -> Row {
             ended_requests: COUNT_MAX,
             violations: COUNT_MAX,
             curve_version: u32::MAX,
+            learnt: Learnt { scale_ppm: *LEARNT_PPM.end(), odds_ppm: *LEARNT_PPM.end() },
             in_time_per_1000_s: vec![RATE_MAX; sites],
             paths: (0..sites).map(|index| (index > 0).then_some(path)).collect(),
         },
@@ -96,8 +101,10 @@ fn any_path() -> impl Strategy<Value = Option<Path>> {
 fn any_report(sites: usize) -> impl Strategy<Value = Report> {
     let counts = (0..=RATE_MAX, 0..=RATE_MAX, 0..=COUNT_MAX, 0..=1_000_000_u32);
     let ended = (0..=COUNT_MAX).prop_flat_map(|ended| (Just(ended), 0..=ended));
-    let rest = (ended, any::<u32>(), vec(0..=RATE_MAX, sites), vec(any_path(), sites));
-    (counts, rest).prop_map(|(counts, (ended, curve_version, in_time_per_1000_s, paths))| {
+    let curves = (any::<u32>(), LEARNT_PPM, LEARNT_PPM);
+    let rest = (ended, curves, vec(0..=RATE_MAX, sites), vec(any_path(), sites));
+    (counts, rest).prop_map(|(counts, (ended, curves, in_time_per_1000_s, paths))| {
+        let (curve_version, scale_ppm, odds_ppm) = curves;
         let (ended_requests, violations) = ended;
         let (demand_per_1000_s, capacity_per_1000_s, backlog_requests, writes_ppm) = counts;
         Report {
@@ -108,6 +115,7 @@ fn any_report(sites: usize) -> impl Strategy<Value = Report> {
             ended_requests,
             violations,
             curve_version,
+            learnt: Learnt { scale_ppm, odds_ppm },
             in_time_per_1000_s,
             paths,
         }
@@ -174,44 +182,6 @@ fn a_row_is_short() {
         assert!(sites > 10 || per_s < 50_000.0, "{per_s} bytes/s");
     }
     assert!(wire::encode(&longest_row(SITES_MAX)).unwrap().len() <= wire::ROW_BYTES_MAX);
-}
-
-#[test]
-fn numbers_that_are_not_possible_are_refused_on_both_sides() {
-    type Spoil = fn(&mut Report);
-    let spoil: [(&str, Spoil); 6] = [
-        ("demand", |report| report.demand_per_1000_s = RATE_MAX + 1),
-        ("capacity", |report| report.capacity_per_1000_s = u64::MAX),
-        ("writes", |report| report.writes_ppm = 1_000_001),
-        ("violations", |report| report.violations = report.ended_requests + 1),
-        ("base", |report| report.paths[1].as_mut().unwrap().base_rtt_us = DELAY_US_MAX + 1),
-        ("residual", |report| report.paths[1].as_mut().unwrap().residual_bins[5] = RESIDUAL_BINS),
-    ];
-    for (what, spoil) in spoil {
-        let mut row = busy_row(3, &mut Rng::seeded(5));
-        spoil(&mut row.report);
-        let error = wire::encode(&row).unwrap_err();
-        assert!(error.to_string().contains(what), "{error}");
-    }
-    // A negative number in two's complement, as it comes: 2⁶⁴ − 1.
-    let bytes = wire::encode(&busy_row(3, &mut Rng::seeded(5))).unwrap();
-    let demand = wire::encode(&Row {
-        report: Report { demand_per_1000_s: 0, ..busy_row(3, &mut Rng::seeded(5)).report },
-        ..busy_row(3, &mut Rng::seeded(5))
-    });
-    let at = bytes.iter().zip(&demand.unwrap()).position(|(a, b)| a != b).unwrap();
-    let minus_one = [&[0xFF; 9][..], &[0x01]].concat();
-    let spoilt = [&bytes[..at], &minus_one, &bytes[at + 4..]].concat();
-    let error = wire::decode(&spoilt).unwrap_err();
-    assert!(matches!(error, Unreadable::Range(range) if range.came == u64::MAX), "{error}");
-}
-
-#[test]
-fn rates_that_are_measured_are_no_nan_and_not_negative() {
-    use evenkeel_core::units::Rate;
-    assert!(Rate::new(f64::NAN).is_err() && Rate::new(-1.0).is_err());
-    assert_eq!(per_1000_s(Rate::new(3.25).unwrap()), 3_250);
-    assert_eq!(per_1000_s(Rate::new(1e300).unwrap()), RATE_MAX);
 }
 
 proptest! {
@@ -304,7 +274,7 @@ fn what_is_not_believed_is_counted_and_changes_nothing() {
     let me = Row { site: site(0), ..good.clone() };
     assert_eq!(receive(&mut sync, 0, &me), Err(Rejection::UnknownSite));
     let bytes = wire::encode(&good).unwrap();
-    let newer = [&bytes[..1], &[3], &bytes[2..]].concat();
+    let newer = [&bytes[..1], &[4], &bytes[2..]].concat();
     for (bytes, reason) in [
         (&[][..], Reason::Malformed),
         (b"GET / HTTP/1.1\r\n", Reason::Malformed),

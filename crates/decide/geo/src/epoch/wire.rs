@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! row     = magic version site sites epoch settings heard answers report *served *path
-//! magic   = %xE7           version = %x02           site, sites = one byte each
+//! magic   = %xE7           version = %x03           site, sites = one byte each
 //! epoch, heard = varint    settings = 4 bytes
 //! answers = flags [16 bytes] [16 bytes]     inputs, plan: of one epoch ago (flag 1), of two (2)
-//! report  = 7 varints, in the order of the fields of `Report`
+//! report  = 9 varints, in the order of the fields of `Report`
 //! served  = varint                          one per site, in order
 //! path    = %x00 / base 6increment beyond   varints; one per other site, in order
 //! ```
@@ -19,12 +19,13 @@ use super::row::{
     AnswerHashes, OutsideOfRange, Path, RESIDUAL_BINS, RESIDUAL_SHARES_PPM, Report, Row, SITES_MAX,
     SiteId, SiteSet, within,
 };
+use crate::learnt::Learnt;
 
 /// More than the longest row there can be, in bytes.
 pub const ROW_BYTES_MAX: usize = 2_048;
 
 const MAGIC: u8 = 0xE7;
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The row as bytes: at most [`ROW_BYTES_MAX`].
 ///
@@ -140,7 +141,7 @@ fn check(row: &Row) -> Result<(), OutsideOfRange> {
     row.report.check()
 }
 
-fn numbers(report: &Report) -> [u64; 7] {
+fn numbers(report: &Report) -> [u64; 9] {
     [
         report.demand_per_1000_s,
         report.capacity_per_1000_s,
@@ -149,6 +150,8 @@ fn numbers(report: &Report) -> [u64; 7] {
         report.ended_requests,
         report.violations,
         report.curve_version.into(),
+        report.learnt.scale_ppm.into(),
+        report.learnt.odds_ppm.into(),
     ]
 }
 
@@ -243,6 +246,10 @@ impl Reader<'_> {
             ended_requests: self.number()?,
             violations: self.number()?,
             curve_version: self.number_u32("version of the curves")?,
+            learnt: Learnt {
+                scale_ppm: self.number_u32("scale of the curves (ppm)")?,
+                odds_ppm: self.number_u32("odds of the curves (ppm)")?,
+            },
             in_time_per_1000_s: (0..sites).map(|_| self.number()).collect::<Result<_, _>>()?,
             paths: (0..sites)
                 .map(|index| if index == site.index() { Ok(None) } else { self.path() })

@@ -256,6 +256,39 @@ fn limits_bounds_and_writes_hold_when_quanta_are_moved() {
     assert!(load(1) <= 24 && load(2) <= 22, "{bounded:?}");
 }
 
+/// What one more request costs is not asked of a way that takes no more.
+#[test]
+fn the_price_of_a_demand_is_of_a_place_that_may_serve_one_more() {
+    let problem = steep_problem(&[130, 20], 100, 1_000);
+    let price = |problem: &Problem| {
+        let planned = plan(&joint(problem, None, &Prices::default()));
+        (planned.price[0], planned.more[0].clone(), planned.answer.rates[0].clone())
+    };
+    let (open, more, _) = price(&problem);
+    assert_eq!(open, more[0].min(more[1]));
+    let limited = problem.clone().with_limits(&[vec![130, 5], vec![20, 20]]).unwrap();
+    let (closed, more, rates) = price(&limited);
+    assert_eq!(rates[1], 5, "as many as may go");
+    assert!(more[1] < more[0] && closed == more[0], "{closed} {more:?}");
+    let bounded = problem.with_bounds(vec![u32::MAX, 25]).unwrap();
+    let (closed, more, rates) = price(&bounded);
+    assert!(rates[1] == 5 && closed == more[0] && more[1] < more[0], "{closed} {more:?}");
+}
+
+/// What is foretold is for the content and the hedges that the plan has.
+#[test]
+fn lateness_is_foretold_with_content_and_hedges() {
+    let problem = steep_problem(&[130, 0], 100, 1_000_000);
+    let planned = plan(&joint(&problem, None, &Prices { wan: 10_000_000, ..Prices::default() }));
+    assert!(planned.states[0].dimmer < 100, "{planned:?}");
+    let load = planned.answer.loads[0];
+    assert_eq!(problem.violation_ppm(0, 0, load), 1_000_000, "full requests would all be late");
+    assert!(planned.late[0][0] < 500_000, "{planned:?}");
+    let pairs = || [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter();
+    let late = |(i, j): (usize, usize)| planned.late[i][j] * u64::from(planned.answer.rates[i][j]);
+    assert_eq!(pairs().map(late).sum::<u64>(), planned.violations);
+}
+
 #[test]
 fn hedges_are_for_loads_with_room() {
     let problem = steep_problem(&[100], 100, 0);

@@ -2,6 +2,7 @@
 
 use super::super::curve::{Axis, Class, NetworkPath, Residual, Table, pair_table};
 use super::super::epoch::{Path, Report};
+use super::super::learnt::Learnt;
 use super::super::problem::CURVE_VALUES_MAX;
 use super::super::{Problem, QUANTA_MAX};
 use super::{ALL_PPM, Conditions, Planner, QUANTA_MIN, RATE_MAX, SiteId, Snapshot, Writes};
@@ -74,6 +75,7 @@ impl Inputs {
             write_share: mix(site),
             background,
             load_bias: planner.config.load_bias,
+            learnt: report(site).map_or(Learnt::AS_PROFILED, |report| report.learnt),
         });
         let capacity = |site: usize| report(site).map_or(0, |report| report.capacity_per_1000_s);
         let capacity: Vec<u64> = (0..sites).map(capacity).collect();
@@ -210,6 +212,7 @@ impl Planner {
     pub(super) fn servers(&self, site: usize, report: &Report) -> u32 {
         let writes = Probability::clamped(f64::from(report.writes_ppm) * 1e-6);
         let of_one = self.of_one_server(site, report.curve_version, writes);
+        let of_one = of_one * report.learnt.scale();
         if of_one <= 0.0 {
             return 0;
         }
@@ -225,7 +228,8 @@ impl Planner {
     pub fn profiled_per_1000_s(&self, site: SiteId) -> u64 {
         let servers = self.sites[site.index()].versions[0].iter().map(|of| of.curves.servers());
         let servers = servers.fold(1.0, f64::max).round() as u32;
-        self.capacity_per_1000_s(site, 0, Probability::ZERO, servers)
+        let profiled = (0, Learnt::AS_PROFILED);
+        self.capacity_per_1000_s(site, profiled, Probability::ZERO, servers)
     }
 
     /// Sites of this capacity and demand, in requests per 1,000 s, that have fewer than

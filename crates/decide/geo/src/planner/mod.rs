@@ -47,9 +47,11 @@ mod settings;
 mod tests;
 
 use core::fmt;
+use core::num::NonZeroU32;
 
 use super::curve::{Conditions, LOAD_BIAS, LOAD_BIAS_MAX, ROUND_TRIPS_MAX, ResponseCurves};
 use super::epoch::{RATE_MAX, SiteId, Snapshot, StableHash};
+use super::learnt::Learnt;
 use super::question::{Objective, Target};
 use super::{
     ALL_PPM, Effort, OVERLOAD_PPM_MAX, Overload, PRICE_MAX, Question, SITES_MAX, WEIGHT_MAX, solve,
@@ -64,7 +66,7 @@ pub use priced::Pricing;
 pub use settings::Setting;
 
 /// Goes into every fingerprint: sites whose planners compute differently must not plan together.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 /// Quanta of the smallest site with demand, if the solver takes so many.
 pub const QUANTA_MIN: u64 = 20;
 /// Requests per second that no server serves: where a profile says so, its unit is wrong.
@@ -94,6 +96,18 @@ pub struct SiteCurves {
 }
 
 impl SiteCurves {
+    /// The curve of a site of which nobody knows anything but the objective: every server is taken
+    /// to serve one request at a time, each in an eighth of the objective. Only with a
+    /// [`Learner`](super::curve::Learner) of a [`Guess`](super::curve::Prior::Guess) is that a
+    /// curve to plan with.
+    ///
+    /// # Errors
+    /// When the objective is less than 8 ns or longer than an hour.
+    pub fn guess(objective: Duration) -> Result<Self, OutOfRange> {
+        let one = NonZeroU32::MIN;
+        Ok(Self::single(ResponseCurves::markov(objective, one, objective / 8)?))
+    }
+
     /// One class of sizes and nothing to replace it.
     pub fn single(curves: ResponseCurves) -> Self {
         Self::of_versions([curves])
@@ -340,11 +354,11 @@ impl Planner {
     pub fn capacity_per_1000_s(
         &self,
         site: SiteId,
-        version: u32,
+        (version, learnt): (u32, Learnt),
         writes: Probability,
         servers: u32,
     ) -> u64 {
-        let of_one = self.of_one_server(site.index(), version, writes);
+        let of_one = self.of_one_server(site.index(), version, writes) * learnt.scale();
         ((f64::from(servers) * of_one * 1e3).round() as u64).min(RATE_MAX)
     }
 

@@ -4,7 +4,7 @@ use super::super::epoch::StableHash;
 use super::super::joint::{Hedged, JOINT_PRICE_MAX, Joint, Planned, Prices, Service};
 use super::super::{ALL_PPM, Problem};
 use super::inputs::Inputs;
-use super::{Planner, PlannerError, SiteCurves, Snapshot};
+use super::{Planner, PlannerError, SiteCurves, SiteId, Snapshot};
 
 /// What plans by price go by, beside the curves of late *full* requests that every planner has.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -78,6 +78,15 @@ impl Planner {
                 Err(PlannerError::new("hedged curves", came, expected).of_site(site))
             }
         }
+    }
+
+    /// The curves of a site with hedges, where plans are by price and there are some.
+    ///
+    /// # Panics
+    /// When there is no such site.
+    pub fn hedged(&self, site: SiteId) -> Option<&SiteCurves> {
+        let (planner, _) = self.by_price.as_ref()?.hedged.as_ref()?;
+        Some(planner.curves(site))
     }
 
     /// What things cost, where plans are by price.

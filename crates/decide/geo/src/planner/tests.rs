@@ -385,6 +385,7 @@ proptest! {
     fn a_capacity_is_as_many_servers_as_reported_it(
         servers in 1..10_000_u32,
         writes in 0.0..1.0_f64,
+        scale_ppm in 10_000..100_000_000_u32,
     ) {
         let planner = planner_of(2, |_| {});
         let writes_ppm = (writes * 1e6) as u32;
@@ -392,7 +393,9 @@ proptest! {
         let mut report = Report::empty(2);
         report.writes_ppm = writes_ppm;
         let site = SiteId::new(1);
-        report.capacity_per_1000_s = planner.capacity_per_1000_s(site, 0, writes, servers);
+        report.learnt = Learnt { scale_ppm, odds_ppm: 2_000_000 };
+        let curve = (0, report.learnt);
+        report.capacity_per_1000_s = planner.capacity_per_1000_s(site, curve, writes, servers);
         prop_assert_eq!(planner.servers(1, &report), servers);
     }
 }

@@ -79,19 +79,22 @@ pub(super) fn of_site(table: &mut Table<'_>) -> (Service, Vec<PathBuf>) {
 }
 
 /// Sites that say something for plans by price where there are none, or not all alike.
-pub(super) fn check(table: &mut Table<'_>, sites: &[RedirectSite], is_priced: bool) {
+pub(super) fn check(
+    table: &mut Table<'_>,
+    sites: &[RedirectSite],
+    (is_priced, is_follower): (bool, bool),
+) {
     let of = |site: &&RedirectSite| site.work != Service::default();
     if let Some(site) = sites.iter().find(of).filter(|_| !is_priced) {
         let expected = "aim = \"price\" too: other aims do not ask for it";
         table.problem("sites", Mismatch::new(format!("work of {}", site.name), expected));
     }
-    if sites.iter().all(|site| site.hedged_curves.is_empty()) {
+    // A follower has no curves, and asks for none.
+    if is_follower || sites.iter().all(|site| site.hedged_curves.is_empty()) {
         return;
     }
-    // A follower has no curves.
-    let of_planner = |site: &&RedirectSite| !site.curves.is_empty();
     let differs = |site: &&RedirectSite| site.hedged_curves.len() != site.curves.len();
-    if let Some(site) = sites.iter().filter(of_planner).find(differs) {
+    if let Some(site) = sites.iter().find(differs) {
         let (came, expected) = (site.hedged_curves.len(), site.curves.len());
         let came = format!("{came} hedged_curves of {}", site.name);
         let expected = format!("{expected}, as many as its curves, at each site or at none");

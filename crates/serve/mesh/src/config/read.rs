@@ -54,13 +54,12 @@ impl<'a> Redirect<'a> {
         let connections = table.key("connections").integer().between(1..=CONNECTIONS_MAX);
         let aim = aim(table);
         let prices = prices::read(table, aim.is_none());
-        prices::check(table, &sites, prices.is_some());
+        prices::check(table, &sites, (prices.is_some(), through.is_some()));
         let aim = aim.unwrap_or(Aim::Violations);
         let config = RedirectConfig {
             upstream,
             site,
             pairs: pairs(table.key("pairs"), &sites, aim != Aim::Violations),
-            sites,
             objective,
             listen: listen.address,
             through,
@@ -76,10 +75,12 @@ impl<'a> Redirect<'a> {
             overload: overload(table),
             quantum_ppm: (quantum * PPM).round() as u32,
             load_bias: load_bias.or(LOAD_BIAS),
+            learn: learn(table, &sites, through.is_some()),
             writes_stay: table.key("writes_stay").boolean().or(false),
             has_bound,
             connections: connections.or(3),
             probe_interval: duration(table, "probe_interval", 10 * MS..=500 * MS, 200 * MS),
+            sites,
         };
         Self { config, listen }
     }
@@ -96,6 +97,18 @@ fn listen<'a>(table: &mut Table<'a>, is_follower: bool) -> Address<'a> {
         table.problem("listen", Mismatch::new("listen and controller", expected));
     }
     Address::nowhere(listen)
+}
+
+/// Whether curves learn. A site without any is planned with a guess, which must.
+fn learn(table: &mut Table<'_>, sites: &[RedirectSite], is_follower: bool) -> bool {
+    let learns = table.key("learn").boolean().or(true);
+    let guessed = sites.iter().find(|site| site.curves.is_empty()).filter(|_| !is_follower);
+    if let (false, Some(site)) = (learns, guessed) {
+        let came = format!("false, and {:?} has no curves", site.name);
+        let expected = "curves for every site, or learn = true: a guess must be mended";
+        table.problem("learn", Mismatch::new(came, expected));
+    }
+    learns
 }
 
 fn objective(setting: Setting<'_>) -> Duration {
@@ -175,14 +188,14 @@ impl RedirectSite {
         let name = "a name as in a certificate: small letters, digits, hyphens and dots";
         let name = table.key("name").text().check(name, |name| is_name(name));
         let curves = table.key("curves").list(file);
-        let number = format!("1 to {CURVE_VERSIONS_MAX} files of `evenkeel profile`");
-        let curves = curves.check(&number, |all| (1..=CURVE_VERSIONS_MAX).contains(&all.len()));
+        let number = format!("at most {CURVE_VERSIONS_MAX} files of `evenkeel profile`");
+        let curves = curves.check(&number, |all| all.len() <= CURVE_VERSIONS_MAX);
         let peer = table.key("peer");
         let peer = match is_follower && peer.value().is_none() {
             true => Address::nowhere(peer),
             false => Address::to_server(peer),
         };
-        let curves = if is_follower { curves.or(Vec::new()) } else { curves.required() };
+        let curves = curves.or(Vec::new());
         let datacenter = table.key("datacenter").text();
         let is_short = |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len());
         let datacenter = datacenter.check("a name of 1 to 64 bytes", is_short).optional();

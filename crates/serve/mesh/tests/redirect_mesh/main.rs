@@ -9,6 +9,7 @@ mod world;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use evenkeel_geo::curve::Prior;
 use evenkeel_mesh::frame::{FRAME_BYTES_MAX, Frame};
 
 use evenkeel_testkit::certificates::Authority;
@@ -96,6 +97,46 @@ fn sites_that_plan_by_price_agree_too_and_say_what_one_more_request_costs() {
             assert!(site.work_ratio.unwrap() <= 1.0 && site.dimmer_ratio > 0.5, "{site:?}");
         }
         assert!(priced.sites[0].one_more > 0.0 && priced.cost_per_s > 0.0, "{priced:?}");
+    });
+}
+
+/// London is late at 120 requests/s, as nobody with its profile of 200 is.
+#[test]
+fn a_site_that_is_late_tells_what_it_learnt_and_all_plan_with_it() {
+    on_one_thread(async {
+        let authority = Authority::new();
+        let setup = Setup {
+            demand: vec![120.0, 20.0, 20.0],
+            learns: Some(Prior::Profile),
+            late: vec![0.6],
+            ..Setup::three(&authority, "learns")
+        };
+        let world = World::start(&setup);
+        let scale = |at: usize| world.site(at).sees(0).curve_scale;
+        let is_little = |at: usize| scale(at).is_some_and(|scale| scale < 0.8);
+        until(SOON, "less than its profile believed of London by all", || (0..3).all(is_little))
+            .await;
+        let mut diary = Diary::default();
+        until(SOON, "two epochs with equal plans of all", || {
+            diary.note(&world, &[0, 1, 2]);
+            diary.agreed(&[0, 1, 2], &NAMES) >= 2
+        })
+        .await;
+        diary.assert_that_equal_rows_made_equal_plans();
+        assert!(world.site(1).sees(0).capacity_per_s.unwrap() < 160.0);
+        let row = world.site(0).directed.borrow().values().next_back().cloned().unwrap();
+        let away = row.rates_per_1000_s[1] + row.rates_per_1000_s[2];
+        assert!(away > 20_000, "it is relieved: {row:?}");
+        let state = world.site(0).state();
+        let learnt = state.learnt.as_ref().unwrap();
+        assert!(learnt.is_contradicted && learnt.profile_probability < 0.01, "{learnt:?}");
+        let words = "what is served here contradicts the profile";
+        assert!(state.alarms.iter().any(|alarm| alarm.words.starts_with(words)));
+        // Who is in time keeps its profile.
+        assert!(!world.site(1).state().learnt.as_ref().unwrap().is_contradicted);
+        assert_eq!(world.site(0).sees(1).curve_scale, Some(1.0));
+        let text = metrics_of(&state);
+        assert!(text.contains("evenkeel_redirect_curve_scale_ratio{datacenter=\"london\"} 0."));
     });
 }
 
@@ -247,10 +288,11 @@ fn nonsense_of_a_site_is_counted_by_reason_and_changes_nothing() {
         let mut violations = good(now() + 1);
         (violations.report.ended_requests, violations.report.violations) = (1, 1);
         let mut violations = framed(&violations);
-        // 1 of 1 becomes 1 of 0: the two before the version of the curves, what each of three sites
-        // served in time, and two absent paths.
-        let ended = violations.len() - 8;
-        assert_eq!(violations[ended..], [1, 1, 0, 0, 0, 0, 0, 0]);
+        // 1 of 1 becomes 1 of 0: the two before the version of the curves, their scale and odds of
+        // a million each, what each of three sites served in time, and two absent paths.
+        let ended = violations.len() - 14;
+        let behind = [1, 1, 0, 192, 132, 61, 192, 132, 61, 0, 0, 0, 0, 0];
+        assert_eq!(violations[ended..], behind);
         violations[ended] = 0;
         let mut other_version = framed(&good(now() + 1));
         other_version[6] = 99;

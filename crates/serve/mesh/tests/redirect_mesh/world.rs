@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_geo::curve::ResponseCurves;
+use evenkeel_geo::curve::{Prior, ResponseCurves};
 use evenkeel_geo::demand::{SiteTally, SplitTally};
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::joint::Service;
@@ -61,11 +61,13 @@ fn priced(planner: Planner, sites: usize) -> Planner {
     planner.with_prices(Pricing { services, ..Pricing::default() }).unwrap()
 }
 
-/// A site whose users ask for so many requests per second, all of which are served in time.
+/// A site whose users ask for so many requests per second, all of which are served there.
 pub(crate) struct FakeHome {
     site: usize,
     sites: usize,
     per_s: f64,
+    /// The share of them that is late.
+    late: f64,
     began: Instant,
     pub(crate) directed: Rc<RefCell<BTreeMap<u64, PlanRow>>>,
 }
@@ -73,7 +75,7 @@ pub(crate) struct FakeHome {
 impl FakeHome {
     /// A site without users.
     pub(crate) fn idle(site: usize, sites: usize) -> Self {
-        Self { site, sites, per_s: 0.0, began: Instant::now(), directed: Rc::default() }
+        Self { site, sites, per_s: 0.0, late: 0.0, began: Instant::now(), directed: Rc::default() }
     }
 }
 
@@ -84,7 +86,8 @@ impl Home for FakeHome {
         worker.arrived = arrived;
         worker.by_site[self.site].sent = arrived;
         let mut by_site = vec![SiteTally::default(); self.sites];
-        by_site[self.site].ended = arrived;
+        by_site[self.site] =
+            SiteTally { ended: arrived, missed: (arrived as f64 * self.late) as u64 };
         SplitTally { workers: vec![worker], by_site, ..SplitTally::default() }
     }
 
@@ -182,6 +185,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) reload_every: Duration,
     pub(crate) is_relayed: bool,
     pub(crate) is_priced: bool,
+    /// How curves learn. Not by default: a home that is never late serves whatever it is asked for.
+    pub(crate) learns: Option<Prior>,
+    /// The share of each site's requests that is late; none where it does not say.
+    pub(crate) late: Vec<f64>,
 }
 
 impl<'a> Setup<'a> {
@@ -197,6 +204,8 @@ impl<'a> Setup<'a> {
             reload_every: Duration::from_secs(30),
             is_relayed: false,
             is_priced: false,
+            learns: None,
+            late: Vec::new(),
         }
     }
 }
@@ -255,6 +264,7 @@ fn start(setup: &Setup<'_>, site: usize, listener: TcpListener, peers: Vec<Socke
         reload_every: setup.reload_every,
         margin: (setup.period / 4).min(Duration::from_millis(100)),
         clock_offset_max: Duration::from_millis(5),
+        learns: setup.learns,
         ..MeshConfig::new(SiteId::new(site), setup.names.clone(), peers, files.clone())
     };
     let planner = planner(sites, setup.period);
@@ -266,6 +276,7 @@ fn start(setup: &Setup<'_>, site: usize, listener: TcpListener, peers: Vec<Socke
         site,
         sites,
         per_s: setup.demand[site],
+        late: setup.late.get(site).copied().unwrap_or(0.0),
         began: Instant::now(),
         directed: Rc::clone(&directed),
     };

@@ -35,7 +35,8 @@ struct Document<'a> {
     hedged: Vec<bool>,
     /// Work after dimming over the capacity; null where the capacity is unknown.
     utilisation: Vec<Option<f64>>,
-    /// What one more request of each site costs where that is cheapest, in violations.
+    /// What one more request of each site costs where that is cheapest, of the sites that may serve
+    /// one more, in violations.
     price: Vec<f64>,
     /// What it costs at each site.
     one_more: Vec<Vec<f64>>,
@@ -151,7 +152,7 @@ fn document<'a>(
         dimmer: planned.states.iter().map(|state| f64::from(state.dimmer) / 100.0).collect(),
         hedged: planned.states.iter().map(|state| state.is_hedged).collect(),
         utilisation: utilisation.collect(),
-        price: (0..input.names.len()).map(|site| price(planned, site)).collect(),
+        price: planned.price.iter().copied().map(violations).collect(),
         one_more: planned.more.iter().map(row).collect(),
         last_sent: planned.last.iter().map(row).collect(),
         violation_fraction: share(input, violations(planned.violations)),
@@ -166,11 +167,6 @@ fn document<'a>(
         sentences: planned.sentences(&input.problem, &input.names),
         cpu_ms,
     }
-}
-
-/// What one more request of a site costs where that is cheapest: the price of its demand.
-fn price(planned: &Planned, site: usize) -> f64 {
-    violations(planned.more[site].iter().copied().min().unwrap_or_default())
 }
 
 fn table(input: &Priceable, planned: &Planned) -> Table {
@@ -190,7 +186,7 @@ fn table(input: &Priceable, planned: &Planned) -> Table {
             planned.utilisation_ppm[site].map_or_else(|| "-".to_owned(), percent),
             format!("{} %", planned.states[site].dimmer),
             if planned.states[site].is_hedged { "yes" } else { "no" }.to_owned(),
-            format!("{:.3}", price(planned, site)),
+            format!("{:.3}", violations(planned.price[site])),
             sends.join(", "),
         ]);
     }

@@ -146,8 +146,9 @@ pub(crate) fn run(arguments: &RedirectArguments) -> anyhow::Result<ExitCode> {
 fn priceable(arguments: &RedirectArguments, is_toml: bool) -> anyhow::Result<Priceable> {
     if is_toml {
         let wish = Wish { by_cost: false, relay: true, overload_price: None };
-        let snapshot::Planned { names, services, plan, .. } =
+        let snapshot::Planned { names, services, coarse, plan, .. } =
             snapshot::plan(&arguments.input, wish)?;
+        warn_of(coarse);
         return Ok(Priceable { problem: plan.problem, names, services, hedged: None });
     }
     let Instance { problem, names, services, hedged, .. } = instance::load(&arguments.input)?;
@@ -173,12 +174,7 @@ fn of_sites(arguments: &RedirectArguments) -> anyhow::Result<Planned> {
     let start = cpu_time::ThreadTime::now();
     let snapshot::Planned { names, target_ppm, coarse, snapshot, plan, .. } =
         snapshot::plan(&arguments.input, wish)?;
-    for (name, quanta) in coarse {
-        eprintln!(
-            "warning: {name} is {quanta} quanta, fewer than {QUANTA_MIN}: a plan moves a large \
-             part of its load or none (the sites are too unequal)"
-        );
-    }
+    warn_of(coarse);
     // Curves are part of it: sites make them anew when ways change.
     let cpu_ms = 1e3 * start.elapsed().as_secs_f64();
     let mut flows = plan.flows(&snapshot);
@@ -193,6 +189,16 @@ fn of_sites(arguments: &RedirectArguments) -> anyhow::Result<Planned> {
     let quantum_rps = plan.unit_per_1000_s as f64 * 1e-3;
     let instance = Instance::planned(plan.problem, names, quantum_rps);
     Ok(Planned { instance, question, answer: plan.answer, sentences, cpu_ms })
+}
+
+/// Sites with these few quanta are too small beside the others.
+fn warn_of(coarse: Vec<(String, u64)>) {
+    for (name, quanta) in coarse {
+        eprintln!(
+            "warning: {name} is {quanta} quanta, fewer than {QUANTA_MIN}: a plan moves a large \
+             part of its load or none (the sites are too unequal)"
+        );
+    }
 }
 
 /// A plan for numbers in a file is of no epoch.

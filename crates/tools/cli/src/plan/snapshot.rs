@@ -14,7 +14,7 @@ use evenkeel_geo::epoch::{
 };
 use evenkeel_geo::joint::Service;
 use evenkeel_geo::planner::{Aim, Plan, Planner, PlannerConfig, SiteCurves};
-use evenkeel_geo::{ALL_PPM, Effort, Overload, SITES_MAX};
+use evenkeel_geo::{ALL_PPM, Effort, Learnt, Overload, SITES_MAX};
 use evenkeel_settings::{Mismatch, Node, Problems, Setting, Table, profile};
 
 /// Servers of a site at most.
@@ -222,7 +222,7 @@ fn snapshot(input: &Input, planner: &Planner) -> anyhow::Result<Snapshot> {
             demand_per_1000_s: per_1000_s(Rate::new(site.demand)?),
             capacity_per_1000_s: planner.capacity_per_1000_s(
                 id,
-                0,
+                (0, Learnt::AS_PROFILED),
                 Probability::ZERO,
                 site.servers,
             ),

@@ -3,6 +3,7 @@
 use evenkeel_core::time::nanos;
 use evenkeel_core::units::Probability;
 use evenkeel_core::{Duration, Instant};
+use evenkeel_geo::Learnt;
 use evenkeel_geo::curve::{
     Candidate, Conditions, Family, Measured, Verdict, Watch, WatchConfig, substitute,
 };
@@ -13,6 +14,7 @@ use evenkeel_geo::split::SplitWindow;
 use evenkeel_geo::wan::{Wan, WanConfig};
 
 use crate::redirect::Mode;
+use crate::redirect::learning::Learning;
 use crate::scenario::Redirect;
 
 /// Unix time at which a run begins: a whole number of any usual period.
@@ -42,6 +44,7 @@ pub(crate) struct Control {
     /// Whether plans are for the next epoch, not for those before.
     foretells: bool,
     guard: Option<Guard>,
+    pub(crate) learning: Option<Learning>,
     version: u32,
     rtt_step: Duration,
 }
@@ -147,6 +150,7 @@ impl Control {
             foretells: mode.foretells(),
             slow: (mode == Mode::KurmaSlow).then_some(slow),
             guard: own.map(|(curves, servers)| Guard::new(curves, servers)),
+            learning: None,
             version: 0,
             rtt_step: redirect.rtt_step,
         }
@@ -155,6 +159,12 @@ impl Control {
     /// The wall clock of a moment.
     pub(crate) const fn unix_ns(now: Instant) -> u64 {
         BEGINS_UNIX_NS + now.as_nanos()
+    }
+
+    /// When the plan of an epoch comes into force.
+    pub(crate) fn begins(epoch: u64, period: Duration) -> Instant {
+        let unix_ns = epoch.saturating_mul(nanos(period));
+        Instant::from_nanos(unix_ns.saturating_sub(BEGINS_UNIX_NS))
     }
 
     /// The version of its curves in force.
@@ -217,10 +227,23 @@ impl Control {
         replacement.is_some()
     }
 
+    /// Learns from what happened, with so many servers, its requests hedged or not.
+    pub(crate) fn learn(&mut self, over: Duration, (servers, is_hedged): (u32, bool)) {
+        if let Some(learning) = &mut self.learning {
+            learning.learn(over, &self.lately, (servers, is_hedged));
+        }
+    }
+
+    /// The curve in force: its version, and how it differs from that by now.
+    pub(crate) fn curve(&self) -> (u32, Learnt) {
+        let learnt = self.learning.as_ref().map_or(Learnt::AS_PROFILED, Learning::believed);
+        (self.version, learnt)
+    }
+
     /// What it tells the others.
     pub(crate) fn report(&self, now: Instant, capacity_per_1000_s: u64) -> Report {
         let paths = (0..self.ways.len()).map(|to| self.path(now, to)).collect();
-        self.lately.report(capacity_per_1000_s, self.version, paths)
+        self.lately.report(capacity_per_1000_s, self.curve(), paths)
     }
 
     fn path(&self, now: Instant, to: usize) -> Option<Path> {

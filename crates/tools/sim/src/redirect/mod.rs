@@ -14,6 +14,7 @@
 //! | `tally` | who served whom, and how late |
 
 pub(crate) mod control;
+pub(crate) mod learning;
 mod planning;
 pub(crate) mod priced;
 pub(crate) mod profile;

@@ -118,6 +118,10 @@ pub struct Redirect {
     pub rtt_step: Duration,
     /// Whether sites watch their own curves and replace those that no longer hold.
     pub watch: bool,
+    /// Whether sites learn how their curves differ from their profiles.
+    pub learn: bool,
+    /// Whether sites have profiles; without any their curves are a guess.
+    pub profiled: bool,
     /// The share of an origin's demand by which DNS changes what is redirected, per second.
     pub sticky_per_s: f64,
     /// How often the planner that follows the time of day plans.
@@ -474,6 +478,8 @@ impl Redirect {
             target: table.key("target").probability().or(0.05),
             rtt_step: duration(table.key("rtt_step"), Duration::ZERO, 0),
             watch: table.key("watch").boolean().or(false),
+            learn: table.key("learn").boolean().or(false),
+            profiled: table.key("profiled").boolean().or(true),
             sticky_per_s: table.key("sticky_per_s").probability().or(0.013),
             slow_period: duration(table.key("slow_period"), least, 600_000),
             profile_requests: table

@@ -61,6 +61,7 @@ impl World<'_> {
             errors: ArrayVec::new(),
             full: 0,
             server: None,
+            hedged: false,
             has_returned: false,
             waits_on: false,
         });
@@ -233,17 +234,22 @@ impl World<'_> {
 
     fn send(&mut self, slot: usize, attempt: Attempt, is_told: bool) {
         let first = attempt.kind() == Kind::First;
+        let is_copy = attempt.kind() == Kind::Hedge;
         let chosen = attempt.replica();
         let job = self.launch(slot, attempt);
         self.jobs[job as usize].is_told = is_told;
         let open = &mut self.calls[slot];
         open.jobs.push(job);
         open.server = Some(chosen.index() as u32);
+        open.hedged |= is_copy;
         if first {
             self.send_pair(slot, chosen);
         }
         let open = &self.calls[slot];
-        if let Some(sites) = &mut self.sites {
+        // Copies are no load: a signal with them in it flaps.
+        if let Some(sites) = &mut self.sites
+            && !is_copy
+        {
             sites.sent(open.client as usize, chosen.index());
         }
         if !(first && open.arrival.everywhere) {
@@ -290,6 +296,7 @@ impl World<'_> {
         let id = self.calls[slot].jobs[copy];
         let job = &mut self.jobs[id as usize];
         let Some(mut attempt) = job.attempt.take() else { return };
+        job.has_lost = self.calls[slot].hedged;
         let dispatcher = &mut self.clients[job.client as usize].dispatcher;
         call.settle(dispatcher.give_up(self.now, &mut attempt));
         dispatcher.finish(self.now, attempt, BodyEnd::Complete);

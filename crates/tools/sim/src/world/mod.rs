@@ -126,6 +126,8 @@ struct OpenCall {
     full: u8,
     /// Where its last copy went.
     server: Option<u32>,
+    /// Whether it was sent twice at once.
+    hedged: bool,
     /// Whether it came home from another site.
     has_returned: bool,
     /// Whether it waits at another site for as long as it takes.
@@ -173,6 +175,8 @@ struct Job {
     paused_then: Duration,
     pass: Pass,
     is_full: bool,
+    /// Whether another copy answered before it: what is left of its work is no cost of copies.
+    has_lost: bool,
     /// The dimmer of its server when it came.
     dimmer: Option<Dimmer>,
     /// Cancelled until it has another.
@@ -202,6 +206,7 @@ impl Job {
             paused_then: Duration::ZERO,
             pass: Pass::Free,
             is_full: false,
+            has_lost: false,
             dimmer: None,
             outcome: Outcome::Cancelled,
             body: BodyEnd::Complete,

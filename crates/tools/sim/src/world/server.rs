@@ -83,6 +83,8 @@ impl World<'_> {
         let work = core_time.nanos(job.seed, copy, job.is_full);
         if job.attempt.as_ref().is_some_and(|attempt| attempt.kind() == Kind::Hedge) {
             self.tally.copies_s += work * 1e-9;
+        } else if let Some(sites) = &mut self.sites {
+            sites.came(number, job.dimmer, job.is_full);
         }
         if let Discipline::Sharing(sharing) = &mut server.discipline
             && sharing.enter(self.now, id, work)
@@ -192,9 +194,12 @@ impl World<'_> {
         self.serve_row(id);
         match &mut self.servers[number].discipline {
             Discipline::Sharing(sharing) => {
-                let was_there = sharing.withdraw(self.now, id);
-                debug_assert!(was_there, "a request is on the server it has reached");
-                self.jobs.remove(id as usize);
+                let left = sharing.withdraw(self.now, id);
+                debug_assert!(left.is_some(), "a request is on the server it has reached");
+                let job = self.jobs.remove(id as usize);
+                if job.has_lost {
+                    self.tally.copies_s -= left.unwrap_or(0.0) * 1e-9;
+                }
                 self.call_up(number);
                 self.look_ahead(number);
             }

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use evenkeel_core::request::Dispatcher;
 use evenkeel_core::time::nanos;
-use evenkeel_core::units::Rate;
+use evenkeel_core::units::{Dimmer, Rate};
 use evenkeel_core::{Duration, Instant, ReplicaId, Rng};
 use evenkeel_geo::curve::{Conditions, Family, Residual};
 use evenkeel_geo::epoch::{Rejection, SiteId, SiteSet, Snapshot, Step};
@@ -157,8 +157,7 @@ fn make_planner(
 impl Sites {
     pub(super) fn new(scenario: &Scenario, spelling: Spelling<'_>, seed: u64) -> Option<Box<Self>> {
         let geography = scenario.geography.as_ref()?;
-        let mode = spelling.sharing.unwrap_or(Mode::Local);
-        let redirect = &geography.redirect;
+        let (mode, redirect) = (spelling.sharing.unwrap_or(Mode::Local), &geography.redirect);
         let count = geography.sites.len();
         let servers = ranges(geography.sites.iter().map(|site| site.servers));
         let clients = ranges(geography.sites.iter().map(|site| site.clients));
@@ -166,10 +165,12 @@ impl Sites {
         let planner = make_planner(scenario, geography, mode, spelling);
         let fingerprint = planner.as_ref().map_or(0, Planner::fingerprint);
         let control = |site: usize| {
-            let own = planner.as_ref().map(|planner| {
-                (planner.curves(SiteId::new(site)), geography.sites[site].servers as u32)
-            });
-            Control::new((site, count), mode, redirect, (fingerprint, own))
+            let servers = |it| (it, geography.sites[site].servers as u32);
+            let own = planner.as_ref().map(|it| servers(it.curves(SiteId::new(site))));
+            let mut control = Control::new((site, count), mode, redirect, (fingerprint, own));
+            let learns = planner.as_ref().filter(|_| redirect.learn);
+            control.learning = learns.map(|it| priced::learning(scenario, redirect, it, site));
+            control
         };
         let middle = |from: usize, to: usize| {
             let [low, high] = geography.round_trip(from, to).unwrap_or_default();
@@ -285,6 +286,14 @@ impl Sites {
         self.controls[site].served(site == self.site_of_client[client]);
     }
 
+    /// A request that is no copy came to a server with this dimmer.
+    #[inline]
+    pub(super) fn came(&mut self, server: usize, dimmer: Option<Dimmer>, is_full: bool) {
+        if let Some(learning) = &mut self.controls[self.site_of_server[server]].learning {
+            learning.came(dimmer, is_full);
+        }
+    }
+
     /// Until when a request of a client waits for the site it was sent to, and the group at home.
     pub(super) fn waits(
         &mut self,
@@ -341,20 +350,23 @@ impl Sites {
         self.usable = (0..self.count()).filter(lives).map(SiteId::new).collect();
     }
 
+    fn living(&self, site: usize, servers: &[Server]) -> u32 {
+        servers[self.servers[site].clone()].iter().filter(|one| one.is_alive()).count() as u32
+    }
+
     /// Full requests per 1,000 s that a site's living servers serve.
     fn capacity_per_1000_s(&self, site: usize, servers: &[Server]) -> u64 {
-        let living =
-            servers[self.servers[site].clone()].iter().filter(|one| one.is_alive()).count();
+        let living = self.living(site, servers);
         match &self.planner {
             Some(planner) => {
-                let version = self.controls[site].version();
+                let curve = self.controls[site].curve();
                 let id = SiteId::new(site);
                 let writes = self.controls[site].writes();
-                planner.capacity_per_1000_s(id, version, writes, living as u32)
+                planner.capacity_per_1000_s(id, curve, writes, living)
             }
             None => {
                 let all = self.servers[site].len() as u64;
-                self.capacity_per_1000_s[site] * living as u64 / all
+                self.capacity_per_1000_s[site] * u64::from(living) / all
             }
         }
     }
@@ -546,8 +558,11 @@ impl World<'_> {
         let now = self.now;
         sites.controls[site].measure(now);
         if sites.mode == Mode::Hindsight {
-            sites.controls[site].foreknow(self.arriving.mean_rate(site, now, sites.period));
+            let begins = Control::begins(epoch, sites.period);
+            sites.controls[site].foreknow(self.arriving.mean_rate(site, begins, sites.period));
         }
+        let seen = (sites.living(site, &self.servers), sites.hedges[site]);
+        sites.controls[site].learn(sites.period, seen);
         if sites.controls[site].watch() {
             let version = sites.controls[site].version();
             sites.tally.report.curve_changes.push((now.as_secs_f64(), site, version));

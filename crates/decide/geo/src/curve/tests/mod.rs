@@ -2,6 +2,7 @@
 
 mod formulas;
 mod interference;
+mod learning;
 mod profiles;
 mod reference;
 mod sums;

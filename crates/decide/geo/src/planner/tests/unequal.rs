@@ -100,8 +100,8 @@ fn forty_epochs(factor: u32, growth: Option<u32>) -> (f64, usize) {
         for site in 0..2 {
             let lately = meters[site].note(at, tallies[site].clone(), site);
             let paths = snapshot.sites[site].last.as_ref().unwrap().report.paths.clone();
-            let capacity = planner.capacity_per_1000_s(SiteId::new(site), 0, Probability::ZERO, 10);
-            let mut measured = lately.report(capacity, 0, paths);
+            let capacity = planner.profiled_per_1000_s(SiteId::new(site));
+            let mut measured = lately.report(capacity, (0, Learnt::AS_PROFILED), paths);
             measured.demand_per_1000_s = own[site] * 1_000;
             *report(&mut snapshot, site) = measured;
         }
