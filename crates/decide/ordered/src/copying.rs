@@ -8,6 +8,9 @@
 //! is enumerated are not missed, which an enumeration alone does not promise. Nothing stops, and
 //! writes that must not be repeated (`INCR`) are applied once.
 //!
+//! Where everything is removed, at the source and in the same order at the target, both are equal
+//! in all keys at once ([`Copying::emptied`]): what was asked for before is forgotten when it comes.
+//!
 //! **Cost**: one hash of 16 bytes for each key of the source, until the copy is done.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +53,10 @@ pub struct Copying {
     copied: BTreeSet<Hash>,
     on_their_way: BTreeMap<Hash, OnItsWay>,
     held_bytes: usize,
+    /// Everything was removed: keys that were not asked for since are equal.
+    is_emptied: bool,
+    /// Times keys were asked for before that, and have not come.
+    forgotten: BTreeMap<Hash, u32>,
 }
 
 impl Copying {
@@ -62,7 +69,7 @@ impl Copying {
     pub fn key(&self, key: Hash) -> Key {
         if self.on_their_way.contains_key(&key) {
             Key::OnItsWay
-        } else if self.copied.contains(&key) {
+        } else if self.is_emptied || self.copied.contains(&key) {
             Key::Copied
         } else {
             Key::Unseen
@@ -95,6 +102,24 @@ impl Copying {
         Treatment::Ask
     }
 
+    /// Everything but `kept` was removed at the source; the target is told the same, in its order.
+    /// False, and nothing is changed, where nobody has asked for `kept` yet.
+    pub fn emptied(&mut self, kept: Hash) -> bool {
+        if self.key(kept) == Key::Unseen {
+            return false;
+        }
+        let its = self.on_their_way.remove(&kept);
+        for (key, pending) in std::mem::take(&mut self.on_their_way) {
+            *self.forgotten.entry(key).or_default() += pending.asked;
+        }
+        self.on_their_way.extend(its.map(|it| (kept, it)));
+        let held = self.on_their_way.values().flat_map(|it| &it.held);
+        self.held_bytes = held.map(|command| command.len()).sum();
+        self.copied.clear();
+        self.is_emptied = true;
+        true
+    }
+
     fn ask(&mut self, key: Hash) {
         self.copied.remove(&key);
         let pending = self.on_their_way.entry(key).or_default();
@@ -109,6 +134,13 @@ impl Copying {
     /// # Panics
     /// When it was not asked for.
     pub fn arrived(&mut self, key: Hash) -> Option<Vec<Box<[u8]>>> {
+        if let Some(times) = self.forgotten.get_mut(&key) {
+            *times -= 1;
+            if *times == 0 {
+                self.forgotten.remove(&key);
+            }
+            return None;
+        }
         let pending = self.on_their_way.get_mut(&key).expect("a key that was asked for");
         pending.asked -= 1;
         if pending.asked > 0 {
@@ -171,7 +203,11 @@ mod tests {
         Scan,
         /// The source's next answer comes.
         Answer,
+        /// All but the last key are removed.
+        Empty,
     }
+
+    const KEPT: u8 = 5;
 
     fn events() -> impl Strategy<Value = Vec<Event>> {
         let key = 0_u8..6;
@@ -181,6 +217,7 @@ mod tests {
             (key.clone(), key).prop_map(|(from, to)| Event::Write(vec![b'm', from, to])),
             Just(Event::Scan),
             Just(Event::Answer),
+            Just(Event::Empty),
         ];
         prop::collection::vec(event, 0..200)
     }
@@ -216,6 +253,13 @@ mod tests {
             }
         }
 
+        fn empty(&mut self) {
+            if self.copying.emptied(Hash::from(KEPT)) {
+                self.source.retain(|&key, _| key == KEPT);
+                self.target.retain(|&key, _| key == KEPT);
+            }
+        }
+
         fn answer(&mut self) {
             let Some((key, value)) = self.answers.pop_front() else { return };
             let Some(held) = self.copying.arrived(Hash::from(key)) else { return };
@@ -248,6 +292,7 @@ mod tests {
                     Event::Write(command) => world.write(&command),
                     Event::Scan => world.scan(),
                     Event::Answer => world.answer(),
+                    Event::Empty => world.empty(),
                 }
             }
             while !world.scan.is_empty() {
@@ -274,5 +319,18 @@ mod tests {
         assert_eq!(copying.arrived(1).unwrap(), [Box::from(*b"again") as Box<[u8]>]);
         assert_eq!(copying.write(&[1], b"now"), Treatment::Send);
         assert_eq!(copying.key(2), Key::OnItsWay);
+    }
+    #[test]
+    fn what_was_asked_for_before_all_was_removed_is_forgotten() {
+        let mut copying = Copying::new();
+        assert!(!copying.emptied(9), "nobody has asked for what is kept");
+        assert!(copying.seen(9) && copying.seen(1));
+        assert_eq!(copying.write(&[1], b"before"), Treatment::Hold);
+        assert!(copying.emptied(9));
+        assert_eq!((copying.on_their_way(), copying.held_bytes()), (1, 0));
+        assert_eq!(copying.write(&[1], b"after"), Treatment::Send);
+        assert!(!copying.seen(1) && !copying.seen(2), "there is nothing to be copied");
+        assert_eq!(copying.arrived(9), Some(Vec::new()));
+        assert_eq!(copying.arrived(1), None, "it was removed");
     }
 }

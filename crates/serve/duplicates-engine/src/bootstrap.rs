@@ -4,13 +4,22 @@ use evenkeel_ordered::{ConnectionKind, Dropped, Hash, Treatment};
 
 use super::Inner;
 use super::types::{Copy, CopyTarget, Owed, Write};
+use evenkeel_store_link::fencing;
 use evenkeel_stores::resp::commands::Repeat;
 use evenkeel_stores::resp::reply::payload;
-use evenkeel_stores::resp::{databases, encode, functions};
+use evenkeel_stores::resp::{databases, encode, functions, whole};
+use evenkeel_stores::store::keys::{FUNCTIONS, write_signed};
+use xxhash_rust::xxh3::xxh3_128;
 
 impl Inner {
     /// A write was sent to the live ones: those that are being filled get their part of it.
     pub(super) fn tell_bootstrapping(&mut self, partition: usize, write: &Write<'_>) {
+        if self.bootstrapping(partition).is_empty() {
+            return;
+        }
+        if let Some(stamp) = self.stamp_behind(write.commands, write.is_single) {
+            return self.empty_bootstrapping(partition, write, &stamp);
+        }
         for target in self.bootstrapping(partition).iter() {
             let Some(bootstrap) = &mut self.servers[target].bootstrap else { continue };
             let source = bootstrap.source;
@@ -25,6 +34,26 @@ impl Inner {
                     }
                 }
             }
+        }
+    }
+
+    /// Where all is removed there is nothing to copy any more. Where that cannot be said of
+    /// everything, who is being filled comes back, and is filled again: a key that was read before
+    /// and arrives behind it would be back.
+    fn empty_bootstrapping(&mut self, partition: usize, write: &Write<'_>, stamp: &[u8]) {
+        let is_all = write.is_single && whole::empties_everything(write.commands);
+        for target in self.bootstrapping(partition).iter() {
+            let Some(bootstrap) = &mut self.servers[target].bootstrap else { continue };
+            if !is_all || !bootstrap.copying.emptied(xxh3_128(FUNCTIONS)) {
+                self.drop_server(target, Dropped::Lost);
+                continue;
+            }
+            let connection = &mut self.servers[target].ordered;
+            write_signed(&mut connection.pending, write.commands, stamp, fencing::FILLING);
+            let before = 2 + write.count;
+            connection.owe(Owed::Replayed { write: None, before, refusal: None });
+            self.members.sent(self.now, target, None);
+            self.servers[target].wake();
         }
     }
 

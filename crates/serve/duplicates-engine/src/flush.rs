@@ -6,15 +6,14 @@
 //! in a later term, signs with its own epoch.
 //!
 //! **Copies.** A key that was read before and arrives behind it would be back. So whoever is being
-//! filled is filled again, a state that is written into the log is begun again, and so is a move,
-//! unless the layout with the new owner may be stored already: then the target has every key, gets
+//! filled is emptied as well and what it was to get is forgotten (after `FLUSHDB` and within a
+//! transaction it is filled again), a state that is written into the log is begun again, and so is
+//! a move, unless the layout with the new owner may be stored already: then the target has every key, gets
 //! every write, and this one too.
 //!
 //! All partitions' records are taken in one turn, so no other command is between them. If the
 //! process ends in that turn, the log may have the first of them: then nobody was told, and some
 //! partitions are emptied.
-
-use evenkeel_ordered::Dropped;
 
 use super::Inner;
 use super::bootstrap::count_commands;
@@ -126,11 +125,6 @@ impl Inner {
                 return Err(ErrorReply::new("TRYAGAIN", MOVING));
             }
         }
-        for server in 0..self.servers.len() {
-            if self.servers[server].bootstrap.is_some() {
-                self.drop_server(server, Dropped::Lost); // it comes back, and is filled again
-            }
-        }
         if let Some(pass) = &mut self.state_pass {
             pass.is_broken = true;
         }
@@ -147,7 +141,8 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_ordered::{ConnectionKind, Copying, Phase, Sequence};
+    use evenkeel_ordered::{ConnectionKind, Copying, Dropped, Phase, Sequence};
+    use evenkeel_stores::store::keys::FUNCTIONS;
 
     use super::super::world::World;
     use super::super::{Bootstrap, Move};
@@ -214,6 +209,37 @@ mod tests {
         flushed(&mut world, 0);
         flushed(&mut world, 2);
         assert_eq!(world.heard(client), "+OK\r\n");
+    }
+
+    /// However often: who would be filled again each time would never be live.
+    #[test]
+    fn who_is_being_filled_is_emptied_as_well_and_goes_on() {
+        let mut world = world();
+        let client = world.client();
+        world.lose(1, Dropped::Lost);
+        {
+            let mut inner = world.engine.borrow();
+            inner.members.reached(1, Sequence(0));
+            inner.servers[1].open();
+            inner.servers[1].bootstrap = Some(Bootstrap { source: 0, copying: Copying::new() });
+            inner.seen(1, FUNCTIONS, xxh3_128(FUNCTIONS));
+            inner.seen(1, b"k", xxh3_128(b"k"));
+        }
+        let dumps = ["FUNCTION DUMP", "PEXPIRETIME evenkeel:functions", "DUMP k", "PEXPIRETIME k"];
+        let asked = world.asked(0, ORDERED);
+        assert_eq!(asked, dumps);
+        assert!(world.tell(client, &["FLUSHALL"]));
+        for reply in ["$1\r\nf\r\n", ":-2\r\n", "$1\r\nv\r\n", ":-1\r\n"] {
+            world.say(0, ORDERED, reply);
+        }
+        flushed(&mut world, 0);
+        flushed(&mut world, 2);
+        assert_eq!(world.heard(client), "+OK\r\n");
+        let asked = world.asked(1, ORDERED);
+        assert_eq!(asked[..2], ["MULTI", "FLUSHALL"], "{asked:?}");
+        assert!(asked[2].ends_with(" evenkeel:watermark filling"), "{asked:?}");
+        assert!(asked[4].starts_with("FUNCTION RESTORE"), "{asked:?}");
+        assert_eq!(asked.len(), 5, "k was removed: {asked:?}");
     }
 
     /// Either partition may be the owner already.

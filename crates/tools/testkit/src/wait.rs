@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -14,6 +15,18 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Tells threads that go on until a flag is set to end, also where the test fails.
+///
+/// A scope waits for its threads before it hands on why it failed: without this a test that fails
+/// says nothing, and never ends.
+pub struct OverAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for OverAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Waits until something holds.
 ///

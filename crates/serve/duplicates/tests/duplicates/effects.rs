@@ -14,7 +14,7 @@ use evenkeel_stores::resp::reply::ReplyScanner;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis::{self, Client, Redis, Reply, contents, encoded};
 use evenkeel_testkit::story::skipped;
-use evenkeel_testkit::wait::{PATIENCE, block_until, block_until_within};
+use evenkeel_testkit::wait::{OverAtEnd, PATIENCE, block_until, block_until_within};
 
 use super::world::World;
 use super::{bulk, ok};
@@ -313,6 +313,7 @@ fn count_under_faults(world: &mut World, faults: usize) {
         said
     };
     let said: BTreeMap<String, Reply> = std::thread::scope(|scope| {
+        let over = OverAtEnd(is_over);
         let counting: Vec<_> = (0..3).map(|_| scope.spawn(count)).collect();
         for fault in 0..faults {
             let victim = fault * 7 % 3;
@@ -331,7 +332,7 @@ fn count_under_faults(world: &mut World, faults: usize) {
             }
             world.wait_live(3, 2 * PATIENCE);
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         counting.into_iter().flat_map(|it| it.join().unwrap()).collect()
     });
     world.settle();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use evenkeel_duplicates::DuplicatesConfig;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis::{Client, Redis, Reply};
-use evenkeel_testkit::wait::{PATIENCE, block_until};
+use evenkeel_testkit::wait::{OverAtEnd, PATIENCE, block_until};
 
 use super::world::World;
 use super::{bulk, ok};
@@ -214,6 +214,7 @@ fn each_entry_wakes_one_consumer_while_who_delivers_dies() {
     let (is_over, came) = (&AtomicBool::new(false), &AtomicUsize::new(0));
     let address = world.address;
     let (mut delivered, added) = std::thread::scope(|scope| {
+        let over = OverAtEnd(is_over);
         let consumers = ["a", "b", "c", "d"].map(|name| {
             let client = Client::try_connect(address, 2 * PATIENCE).unwrap();
             scope.spawn(move || consume(client, name, is_over, came))
@@ -241,7 +242,7 @@ fn each_entry_wakes_one_consumer_while_who_delivers_dies() {
             let length = client.ask(&["XLEN", "s"]);
             pending(&mut client) == length
         });
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         let delivered = consumers.into_iter().flat_map(|it| it.join().unwrap());
         (delivered.collect::<Vec<String>>(), added)
     });

@@ -42,7 +42,7 @@ use std::time::Duration;
 use evenkeel_duplicates::changes::ChangeRequest;
 use evenkeel_ordered::Acknowledge;
 use evenkeel_testkit::redis::{Client, Reply};
-use evenkeel_testkit::wait::{PATIENCE, block_for, block_until};
+use evenkeel_testkit::wait::{OverAtEnd, PATIENCE, block_for, block_until};
 use world::World;
 
 fn ok() -> Reply {
@@ -305,9 +305,10 @@ fn one_that_is_added_counts_once_it_has_everything() {
         count
     };
     let written = std::thread::scope(|scope| {
+        let over = OverAtEnd(&is_over);
         let writing = scope.spawn(count);
         let added = add();
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         added.unwrap();
         writing.join().unwrap()
     });

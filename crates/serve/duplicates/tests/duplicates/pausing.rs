@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use evenkeel_testkit::redis::{Client, Reply};
-use evenkeel_testkit::wait::block_until;
+use evenkeel_testkit::wait::{OverAtEnd, block_until};
 
 use super::beside::{self, blocked};
 use super::world::World;
@@ -117,6 +117,7 @@ fn nothing_changes_while_writes_are_paused_and_each_is_done_once_afterwards() {
     let done: [AtomicI64; 4] = Default::default();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let over = OverAtEnd(&is_over);
         for (key, done) in KEYS.iter().zip(&done) {
             let client = world.client();
             scope.spawn(|| count(client, key, &is_over, done));
@@ -138,7 +139,7 @@ fn nothing_changes_while_writes_are_paused_and_each_is_done_once_afterwards() {
             assert_eq!(operator.ask(&["MGET", "a", "b", "c", "d"]), first, "round {round}");
             assert_eq!(operator.ask(&["CLIENT", "UNPAUSE"]), ok());
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
     });
     world.settle();
     let mut client = world.client();

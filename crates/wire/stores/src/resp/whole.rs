@@ -130,6 +130,11 @@ pub fn empties(commands: &[u8], is_single: bool) -> bool {
     FLUSHES.iter().any(|name| memmem::find(commands, name).is_some()) && has_flush(commands)
 }
 
+/// Whether one command removes all keys of all databases. It is as [`write_flush`] has it.
+pub fn empties_everything(command: &[u8]) -> bool {
+    command.get(4..).is_some_and(|it| it.starts_with(FLUSHES[0]))
+}
+
 /// The same bytes may be part of a value.
 fn has_flush(commands: &[u8]) -> bool {
     let (mut parser, mut rest) = (RequestParser::default(), commands);
