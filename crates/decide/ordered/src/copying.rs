@@ -9,7 +9,8 @@
 //! writes that must not be repeated (`INCR`) are applied once.
 //!
 //! Where everything is removed, at the source and in the same order at the target, both are equal
-//! in all keys at once ([`Copying::emptied`]): what was asked for before is forgotten when it comes.
+//! in all keys at once ([`Copying::emptied`]): what was asked for before is forgotten when it
+//! comes.
 //!
 //! **Cost**: one hash of 16 bytes for each key of the source, until the copy is done.
 

@@ -8,8 +8,8 @@
 //! **Copies.** A key that was read before and arrives behind it would be back. So whoever is being
 //! filled is emptied as well and what it was to get is forgotten (after `FLUSHDB` and within a
 //! transaction it is filled again), a state that is written into the log is begun again, and so is
-//! a move, unless the layout with the new owner may be stored already: then the target has every key, gets
-//! every write, and this one too.
+//! a move, unless the layout with the new owner may be stored already: then the target has every
+//! key, gets every write, and this one too.
 //!
 //! All partitions' records are taken in one turn, so no other command is between them. If the
 //! process ends in that turn, the log may have the first of them: then nobody was told, and some
