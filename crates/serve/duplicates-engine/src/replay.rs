@@ -124,13 +124,16 @@ impl Inner {
             RecordKind::Once => self.stamp_behind(record.command, false),
             RecordKind::Idempotent | RecordKind::State => None,
         };
+        // Without a log it has a write once it has the watermark behind it, as of a client's.
+        let is_counted = !self.is_log_in_memory();
         let state = &mut self.servers[server];
         let connection = &mut state.ordered.pending;
         let sequence = Sequence(record.sequence);
         let owed = match record.kind {
             RecordKind::Idempotent => {
                 connection.extend_from_slice(record.command);
-                Owed::Replayed { write: Some(sequence), before: 0, refusal: None }
+                let write = is_counted.then_some(sequence);
+                Owed::Replayed { write, before: 0, refusal: None }
             }
             RecordKind::Once => {
                 write_group(connection, record.command, position.numbers(), stamp.as_deref());
@@ -144,10 +147,7 @@ impl Inner {
                 Owed::Replayed { write: None, before, refusal: None }
             }
         };
-        let write = match owed {
-            Owed::Replayed { write, .. } => write,
-            _ => None,
-        };
+        let write = (record.kind != RecordKind::State).then_some(sequence);
         state.ordered.owe(owed);
         self.members.sent(self.now, server, write);
     }

@@ -152,7 +152,7 @@ async fn attempt(
     };
     let label = us.label();
     let mut ordered = connect(&connector, &label).await?;
-    let free = connect(&connector, &label).await?;
+    let mut free = connect(&connector, &label).await?;
     check(engine, server, &connector, &mut ordered).await?;
     // What a connection before this one had sent may still be on its way to being applied: only
     // when it has ended is it known how far the server came.
@@ -180,6 +180,7 @@ async fn attempt(
     if is_log {
         backlog::begin(&connector, &us, &mut ordered).await?;
     }
+    track(engine, server, &connector, (&mut ordered, &mut free)).await?;
     let (ordered, free) = (ordered.into_stream()?, free.into_stream()?);
     let connection = {
         let mut inner = engine.borrow();
@@ -271,6 +272,24 @@ async fn check(
         && let Some(unsure) = redis_check::check_backlog(connector, ordered).await?
     {
         engine.borrow().is_unsure(server, &unsure);
+    }
+    Ok(())
+}
+
+/// Has a server tell both connections when somebody empties it; nobody has until now.
+async fn track(
+    engine: &Engine,
+    server: usize,
+    connector: &Connector,
+    (ordered, free): (&mut Link, &mut Link),
+) -> Result<(), FencingError> {
+    for link in [&mut *free, &mut *ordered] {
+        if let Some(unsure) = redis_check::track(connector, link).await? {
+            engine.borrow().is_unsure(server, &unsure);
+        }
+    }
+    if let Connector::Tcp { .. } = connector {
+        fencing::still_signed(ordered).await?;
     }
     Ok(())
 }

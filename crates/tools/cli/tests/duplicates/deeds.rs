@@ -18,7 +18,6 @@ use evenkeel_testkit::redis::{Client, Reply, State};
 
 use super::outcome::Outcome;
 use super::random::Random;
-use super::strong::Shared;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 const SCRIPT: &str = "redis.call('INCR', KEYS[1]) return redis.call('SADD', KEYS[2], ARGV[1])";
@@ -93,21 +92,15 @@ struct Doer<'a> {
 pub(crate) fn run(
     number: usize,
     (addresses, seed): (&[SocketAddr], u64),
-    (shared, operations): (&Shared, &AtomicU64),
+    (stop, operations): (&AtomicBool, &AtomicU64),
 ) -> Deeds {
     let (place, deeds) = (number, Deeds::default());
     let mut doer = Doer { addresses, place, client: None, operations, deeds };
     let (mut random, mut serial) = (Random(seed + number as u64), 0);
-    while !shared.stop.load(Ordering::Relaxed) {
-        let role = ROLES[number];
-        // Who listens asks nothing.
-        let asking = if matches!(role, Role::Listen) { None } else { shared.ask() };
-        if asking.is_none() && !matches!(role, Role::Listen) {
-            continue;
-        }
+    while !stop.load(Ordering::Relaxed) {
         serial += 1;
         let name = format!("{number}.{serial}");
-        match role {
+        match ROLES[number] {
             Role::Script => doer.script(&name),
             Role::Push => doer.push(&name),
             Role::Pop => doer.pop(random.below(2) == 0),
@@ -115,9 +108,8 @@ pub(crate) fn run(
             Role::Add => doer.add(&name),
             Role::Consume => doer.consume(&format!("c{number}")),
             Role::Publish => doer.publish(serial),
-            Role::Listen => doer.listen(&shared.stop),
+            Role::Listen => doer.listen(stop),
         }
-        drop(asking);
         std::thread::sleep(PAUSE);
     }
     doer.deeds

@@ -205,12 +205,7 @@ impl Scene {
 
     /// One more failure. Every other one is waited for until writes are acknowledged again, so that
     /// it is known which outage is whose.
-    fn fail(
-        &mut self,
-        which: usize,
-        (outage, shared): (&Mutex<Outage>, &Shared),
-        random: &mut Random,
-    ) {
+    fn fail(&mut self, which: usize, outage: &Mutex<Outage>, random: &mut Random) {
         let before = outage.lock().unwrap().last;
         let one = random.below(3);
         let lasts = Duration::from_millis(30 + random.below(500) as u64);
@@ -237,16 +232,7 @@ impl Scene {
         match which {
             0 => {
                 self.calm(); // with another one emptied before, a majority would be lost
-                // A strong read asks one duplicate, and it takes a while until it is known that
-                // somebody has emptied that: nobody reads meanwhile.
-                shared.hold(true);
                 self.ask_directly(one, &["FLUSHALL"]);
-                until("it is filled again", || {
-                    self.supervise();
-                    matches!(self.ask_directly(one, &["EXISTS", "{t}set"]), Some(Reply::Integer(1)))
-                });
-                self.calm();
-                shared.hold(false);
             }
             1 => self.fill_disk(),
             2 => [&sorting[..], &["DEL", "{t}sorted"]].iter().for_each(|it| self.ask_leader(it)),
@@ -455,7 +441,9 @@ pub(crate) fn runs(wanted: Wanted, seed: u64) {
             .map(|n| scope.spawn(move || run(shared, addresses, seed * 100 + n)))
             .collect();
         let doers: Vec<_> = (0..deeds::CLIENTS)
-            .map(|n| scope.spawn(move || deeds::run(n, (addresses, seed), (shared, operations))))
+            .map(|n| {
+                scope.spawn(move || deeds::run(n, (addresses, seed), (&shared.stop, operations)))
+            })
             .collect();
         for address in addresses {
             scope.spawn(move || probe(shared, outage, *address));
@@ -476,14 +464,13 @@ pub(crate) fn runs(wanted: Wanted, seed: u64) {
                     if is_enough(&scene) {
                         break;
                     }
-                    scene.fail(random.below(KIND_LAST + 1), (outage, shared), &mut random);
+                    scene.fail(random.below(KIND_LAST + 1), outage, &mut random);
                     continue;
                 };
-                scene.fail(which, (outage, shared), &mut random);
+                scene.fail(which, outage, &mut random);
             }
             scene.calm()
         }));
-        shared.hold(false);
         shared.stop.store(true, Ordering::Relaxed);
         left.store(0, Ordering::Relaxed);
         let leader = told.unwrap_or_else(|failed| resume_unwind(failed));
