@@ -1,6 +1,6 @@
-//! All failures, for long: duplicates die, stand still, are emptied and falsified; fronts die in
-//! each state and are stopped; disks are full; commands take long; clocks jump; etcd is away longer
-//! than the lease. Two fronts take turns by it.
+//! All failures, for long: duplicates die, stand still, are wiped, emptied, falsified; fronts die
+//! in each state and are stopped; disks are full; commands take long; clocks jump; etcd is away
+//! longer than the lease. Two fronts take turns by it.
 //!
 //! Strong reads and writes must be linearizable, no acknowledged write may be lost, what clients do
 //! besides (`deeds.rs`) must hold, all duplicates must be equal at the end, and whoever leads is
@@ -226,6 +226,7 @@ impl Scene {
             11 => "lease lost",
             12 => "killed standing by",
             13 => "killed taking over",
+            14 => "duplicate wiped",
             _ => "killed while one is filled",
         };
         self.journal.push((self.begun.elapsed(), name));
@@ -325,16 +326,22 @@ impl Scene {
                 std::thread::sleep(Duration::from_millis(after / 40));
                 self.fronts()[1 - front].process.kill();
             }
+            14 => self.wipe(one),
             _ => {
-                self.calm(); // with another one emptied before, a majority would be lost
-                self.world.redises[one].kill();
-                self.world.redises[one].wipe();
-                self.world.redises[one].start();
+                self.wipe(one);
                 let front = self.leader().unwrap_or(one % 2);
                 std::thread::sleep(lasts / 4);
                 self.fronts()[front].process.kill();
             }
         }
+    }
+
+    /// A duplicate loses its data and comes back.
+    fn wipe(&mut self, one: usize) {
+        self.calm(); // with another one emptied before, a majority would be lost
+        self.world.redises[one].kill();
+        self.world.redises[one].wipe();
+        self.world.redises[one].start();
     }
 
     /// Another client writes to one duplicate. That is waited for until all are equal again: a
@@ -379,7 +386,7 @@ impl Scene {
 }
 
 /// The last kind of failure.
-const KIND_LAST: usize = 14;
+const KIND_LAST: usize = 15;
 
 /// Gives duplicates and fronts clocks that can be set; none where that is not possible.
 fn with_clocks(folder: &Folder, world: &mut World, other: &mut Front) -> Vec<std::path::PathBuf> {
