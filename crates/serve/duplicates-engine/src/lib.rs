@@ -284,6 +284,8 @@ pub struct Server {
     pub free: ConnectionState,
     /// While it is being filled.
     pub bootstrap: Option<Bootstrap>,
+    /// It gets the whole log, as nobody is live who could tell what is there.
+    pub is_restored: bool,
     /// The last write whose watermark it was told.
     pub(crate) marked: Sequence,
     /// Whoever brings it up to date waits for answers.

@@ -148,6 +148,7 @@ async fn attempt(
         let mut inner = engine.borrow();
         // Also an attempt that fails half-way has sent what must not be applied later.
         inner.servers[server].connection += 1;
+        inner.servers[server].is_restored = false;
         (inner.connectors[server].clone(), inner.us_to(server))
     };
     let label = us.label();
