@@ -4,6 +4,7 @@ use evenkeel_ordered::{ConnectionKind, Consistency, Dropped, ReplicaState, Seque
 
 use super::Inner;
 use super::checks::digest;
+use super::emptied::is_emptying;
 use super::late::TOO_LATE;
 use super::types::{Copy, Owed};
 use evenkeel_stores::resp::reply::{self, Blame};
@@ -23,6 +24,9 @@ impl Inner {
     ) -> Result<(), Option<Dropped>> {
         let Some(state) = self.connection(server, connection, kind) else { return Err(None) };
         if reply.first() == Some(&b'>') {
+            if is_emptying(reply) {
+                self.doubt(server, kind);
+            }
             return Ok(()); // a push is the answer to nothing
         }
         let Some(first) = state.owed.front_mut() else { return Err(Some(Dropped::Failed)) };
@@ -30,6 +34,30 @@ impl Inner {
             return Ok(());
         }
         let owed = state.owed.pop_front().expect("there is a first");
+        let is_signature = matches!(owed, Owed::Signature);
+        if state.is_doubted && !is_signature {
+            state.held.push_back((owed, reply.to_vec()));
+            return Ok(());
+        }
+        if is_signature {
+            state.answered += 1;
+            return self.signature_answered(server, (connection, kind), reply);
+        }
+        self.believe(server, (connection, kind), owed, reply)
+    }
+
+    /// An answer is that of a duplicate, and not of one that somebody has emptied.
+    ///
+    /// # Errors
+    /// As [`Self::answered`].
+    pub(super) fn believe(
+        &mut self,
+        server: usize,
+        (connection, kind): (u64, ConnectionKind),
+        owed: Owed,
+        reply: &[u8],
+    ) -> Result<(), Option<Dropped>> {
+        let Some(state) = self.connection(server, connection, kind) else { return Err(None) };
         state.answered += 1;
         let Some(owed) = self.blameless(server, owed, reply) else {
             self.tell_shown();
@@ -243,9 +271,7 @@ impl Inner {
         self.members.answered(self.now, source, None);
         let dump = (!matches!(reply.first(), Some(b'_' | b'-'))).then(|| reply.into());
         // The expiry was asked for right behind; its answer comes next.
-        if let Some(Owed::Expiry { dump: place, .. }) =
-            self.servers[source].ordered.owed.front_mut()
-        {
+        if let Some(Owed::Expiry { dump: place, .. }) = self.servers[source].ordered.next_owed() {
             *place = dump;
         }
         drop(copy);
@@ -367,6 +393,36 @@ mod tests {
         readers.iter().for_each(|&server| drop(world.say(server, ORDERED, "+OK\r\n")));
         let told = (world.heard(client), world.heard(other));
         assert_eq!(told, ("+OK\r\n".to_owned(), "$1\r\n1\r\n".to_owned()));
+    }
+
+    /// Killed between the two, one that came back would be followed by one that lacks the write,
+    /// and somebody has read it.
+    #[test]
+    fn without_a_disk_who_comes_back_has_a_write_once_its_watermark_is_there() {
+        let mut world = in_memory();
+        world.lose(2, Dropped::Lost);
+        let client = world.client();
+        assert!(world.tell(client, &["SET", "k", "1"]));
+        {
+            let mut inner = world.engine.borrow();
+            inner.flush();
+            inner.members.reached(2, Sequence(0));
+            inner.servers[2].open();
+            let part = inner.part(0);
+            let mut log = inner.log.read_after(0, Some(&part)).unwrap();
+            let record = log.next().unwrap().expect("it was written");
+            inner.replay_one(2, &record);
+            inner.is_up(2);
+            inner.flush();
+        }
+        let asked = world.asked(2, ORDERED);
+        let write = asked.iter().position(|it| it == "SET k 1").expect("it is sent");
+        let mark = asked.iter().position(|it| it.starts_with("SET evenkeel:watermark")).unwrap();
+        assert!(write < mark, "{asked:?}");
+        (0..=write).for_each(|_| drop(world.say(2, ORDERED, "+OK\r\n")));
+        assert!(!world.engine.borrow().members.is_settled(2), "nobody else knows that it has it");
+        (write..mark).for_each(|_| drop(world.say(2, ORDERED, "+OK\r\n")));
+        assert!(world.engine.borrow().members.is_settled(2));
     }
 
     /// What a transaction has as its watermark is not written where it fails.

@@ -553,7 +553,7 @@ impl Inner {
     }
 
     /// A duplicate is no duplicate: nobody reads from it until it is filled again.
-    fn quarantine(&mut self, server: usize, why: &str) {
+    pub(super) fn quarantine(&mut self, server: usize, why: &str) {
         tracing::error!(
             service = self.config.name,
             duplicate = %self.connectors[server],

@@ -23,6 +23,9 @@ pub struct ConnectionState {
     pub(crate) owed: VecDeque<Owed>,
     /// What calls were answered whose watermark is not answered yet, where the log is in memory.
     pub(crate) unmarked: VecDeque<(usize, Vec<u8>)>,
+    /// It may have been emptied: what has come since is not believed yet.
+    pub(crate) is_doubted: bool,
+    pub(crate) held: VecDeque<(Owed, Vec<u8>)>,
     waker: Option<Waker>,
     pub(crate) is_open: bool,
     /// Answers that have come.
@@ -40,9 +43,19 @@ impl ConnectionState {
         self.owed.push_back(owed);
     }
 
+    /// What is owed, also where an answer has come that is not believed yet.
+    pub(super) fn all_owed(&self) -> impl Iterator<Item = &Owed> {
+        self.held.iter().map(|(owed, _)| owed).chain(&self.owed)
+    }
+
+    /// What the next answer will be the answer to.
+    pub(super) fn next_owed(&mut self) -> Option<&mut Owed> {
+        self.held.front_mut().map(|(owed, _)| owed).or(self.owed.front_mut())
+    }
+
     /// Answers that will have come when all are there that are owed now.
     pub fn expected(&self) -> u64 {
-        self.answered + self.owed.len() as u64
+        self.answered + (self.held.len() + self.owed.len()) as u64
     }
 
     /// The log has what is pending: it may be written.
@@ -74,7 +87,8 @@ impl ConnectionState {
         self.wake();
         let unmarked = std::mem::take(&mut self.unmarked).into_iter();
         let unmarked = unmarked.map(|(call, _)| Owed::Access { call });
-        unmarked.chain(std::mem::take(&mut self.owed)).collect()
+        let held = std::mem::take(&mut self.held).into_iter().map(|(owed, _)| owed);
+        unmarked.chain(held).chain(std::mem::take(&mut self.owed)).collect()
     }
 
     /// Bytes that wait to be written.

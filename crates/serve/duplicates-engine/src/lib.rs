@@ -25,6 +25,7 @@
 //! | `function_flags.rs` | which functions write nothing |
 //! | `busy.rs` | who would wait for a script that runs for too long is told |
 //! | `checks.rs` | who holds something else than the others is found and filled again |
+//! | `emptied.rs` | who was emptied by somebody else is known before its next answer |
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
@@ -72,6 +73,7 @@ mod connection_state;
 mod counts;
 mod databases;
 mod effects;
+mod emptied;
 mod error_counts;
 mod expiry;
 mod flush;
@@ -282,6 +284,8 @@ pub struct Server {
     pub free: ConnectionState,
     /// While it is being filled.
     pub bootstrap: Option<Bootstrap>,
+    /// It gets the whole log, as nobody is live who could tell what is there.
+    pub is_restored: bool,
     /// The last write whose watermark it was told.
     pub(crate) marked: Sequence,
     /// Whoever brings it up to date waits for answers.

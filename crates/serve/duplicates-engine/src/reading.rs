@@ -448,7 +448,7 @@ impl Inner {
     /// is asked beside once, so that a slow one does not keep all duplicates busy.
     pub(super) fn ask_beside(&mut self, server: usize) {
         let state = &self.servers[server];
-        let owed = state.ordered.owed.iter().chain(&state.free.owed);
+        let owed = state.ordered.all_owed().chain(state.free.all_owed());
         let read = |owed: &Owed| match owed {
             Owed::Read { attempt } => Some(attempt.call().0 as usize),
             _ => None,

@@ -49,7 +49,13 @@ impl Inner {
         }
         let waits = |text: &str| Err(FencingError::Passing(text.to_owned()));
         let has_more = |other: usize| self.servers[other].holds_data == Some(true);
+        let is_restored = |other: usize| other != server && self.servers[other].is_restored;
         match rejoin {
+            // A deadline may pass between two that do the same writes again.
+            Rejoin::Restore if self.members.configured(partition).iter().any(is_restored) => waits(
+                "it needs everything, and another one is being restored from the log: it is filled \
+                 from that",
+            ),
             Rejoin::Stranger => waits(
                 "it holds data that did not come through this service, and the service has data \
                  already (empty it, or leave it out)",
@@ -70,7 +76,10 @@ impl Inner {
             {
                 waits("it is empty and waits for the one that holds data")
             }
-            rejoin => Ok(rejoin),
+            rejoin => {
+                self.servers[server].is_restored = rejoin == Rejoin::Restore;
+                Ok(rejoin)
+            }
         }
     }
 
@@ -79,6 +88,7 @@ impl Inner {
         let last = self.history.last().sequence;
         self.servers[server].bootstrap = None;
         self.servers[server].quarantine = None;
+        self.servers[server].is_restored = false;
         self.members.caught_up(server, last);
         self.replan_reads();
         self.servers[server].error = None;
@@ -124,13 +134,16 @@ impl Inner {
             RecordKind::Once => self.stamp_behind(record.command, false),
             RecordKind::Idempotent | RecordKind::State => None,
         };
+        // Without a log it has a write once it has the watermark behind it, as of a client's.
+        let is_counted = !self.is_log_in_memory();
         let state = &mut self.servers[server];
         let connection = &mut state.ordered.pending;
         let sequence = Sequence(record.sequence);
         let owed = match record.kind {
             RecordKind::Idempotent => {
                 connection.extend_from_slice(record.command);
-                Owed::Replayed { write: Some(sequence), before: 0, refusal: None }
+                let write = is_counted.then_some(sequence);
+                Owed::Replayed { write, before: 0, refusal: None }
             }
             RecordKind::Once => {
                 write_group(connection, record.command, position.numbers(), stamp.as_deref());
@@ -144,11 +157,44 @@ impl Inner {
                 Owed::Replayed { write: None, before, refusal: None }
             }
         };
-        let write = match owed {
-            Owed::Replayed { write, .. } => write,
-            _ => None,
-        };
+        let write = (record.kind != RecordKind::State).then_some(sequence);
         state.ordered.owe(owed);
         self.members.sent(self.now, server, write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_ordered::Dropped;
+
+    use super::super::world::World;
+    use super::*;
+
+    fn why_not(world: &World, server: usize) -> Option<String> {
+        let watermark = Some(NOBODYS);
+        let look = Look { epoch: Epoch(1), watermark, holds_data: true, database_last: 0 };
+        match world.engine.borrow().needed(server, look) {
+            Ok(rejoin) => {
+                assert_eq!(rejoin, Rejoin::Restore);
+                None
+            }
+            Err(FencingError::Passing(why) | FencingError::Fenced(why)) => Some(why),
+        }
+    }
+
+    /// Both would do all writes again, one before a key's deadline and the other behind it.
+    #[test]
+    fn one_is_restored_from_the_log_and_the_others_are_filled_from_it() {
+        let mut world = World::start(3, |_| {});
+        let client = world.client();
+        assert!(world.tell(client, &["SET", "k", "1"]));
+        (0..3).for_each(|server| world.lose(server, Dropped::Lost));
+        assert_eq!(why_not(&world, 1), None);
+        let why = why_not(&world, 0).expect("another one is restored");
+        assert!(why.contains("filled from that"), "{why}");
+        assert_eq!(why_not(&world, 1), None, "it begins again");
+        // It is gone again: another one may be the first.
+        world.engine.borrow().servers[1].is_restored = false;
+        assert_eq!(why_not(&world, 0), None);
     }
 }

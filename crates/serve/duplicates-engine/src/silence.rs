@@ -52,6 +52,7 @@ impl Inner {
                 | Owed::LastId { .. }
                 | Owed::Inquiry { .. }
                 | Owed::Mark { .. }
+                | Owed::Signature
                 | Owed::Chosen
                 | Owed::Asked { .. }
                 | Owed::Expiring { .. }

@@ -304,6 +304,8 @@ pub(crate) enum Owed {
     Inquiry { inquiry: Box<Inquiry> },
     /// A database was chosen; what comes behind would be of another one otherwise.
     Chosen,
+    /// Whether it is still signed, after it was emptied by somebody.
+    Signature,
     /// The watermark was written.
     Mark { watermark: Sequence },
     /// A key for a server that is being filled.

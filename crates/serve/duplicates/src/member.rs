@@ -148,11 +148,12 @@ async fn attempt(
         let mut inner = engine.borrow();
         // Also an attempt that fails half-way has sent what must not be applied later.
         inner.servers[server].connection += 1;
+        inner.servers[server].is_restored = false;
         (inner.connectors[server].clone(), inner.us_to(server))
     };
     let label = us.label();
     let mut ordered = connect(&connector, &label).await?;
-    let free = connect(&connector, &label).await?;
+    let mut free = connect(&connector, &label).await?;
     check(engine, server, &connector, &mut ordered).await?;
     // What a connection before this one had sent may still be on its way to being applied: only
     // when it has ended is it known how far the server came.
@@ -180,6 +181,7 @@ async fn attempt(
     if is_log {
         backlog::begin(&connector, &us, &mut ordered).await?;
     }
+    track(engine, server, &connector, (&mut ordered, &mut free)).await?;
     let (ordered, free) = (ordered.into_stream()?, free.into_stream()?);
     let connection = {
         let mut inner = engine.borrow();
@@ -271,6 +273,24 @@ async fn check(
         && let Some(unsure) = redis_check::check_backlog(connector, ordered).await?
     {
         engine.borrow().is_unsure(server, &unsure);
+    }
+    Ok(())
+}
+
+/// Has a server tell both connections when somebody empties it; nobody has until now.
+async fn track(
+    engine: &Engine,
+    server: usize,
+    connector: &Connector,
+    (ordered, free): (&mut Link, &mut Link),
+) -> Result<(), FencingError> {
+    for link in [&mut *free, &mut *ordered] {
+        if let Some(unsure) = redis_check::track(connector, link).await? {
+            engine.borrow().is_unsure(server, &unsure);
+        }
+    }
+    if let Connector::Tcp { .. } = connector {
+        fencing::still_signed(ordered).await?;
     }
     Ok(())
 }

@@ -48,6 +48,27 @@ pub async fn check_backlog(connector: &Connector, link: &mut Link) -> io::Result
         .map(|unsure| unsure.map(|why| format!("{connector}: {why}")))
 }
 
+/// Has a Redis tell this connection when somebody empties it, in the order of its answers; what
+/// that is for, if it does not.
+///
+/// # Errors
+/// When it does not answer.
+pub async fn track(connector: &Connector, link: &mut Link) -> io::Result<Option<String>> {
+    if !matches!(connector, Connector::Tcp { .. }) {
+        return Ok(None); // nobody else can
+    }
+    // With `OPTIN` it remembers no key of ours, and tells this alone.
+    let tracked = link.ask(&[b"CLIENT", b"TRACKING", b"ON", b"OPTIN"]).await?;
+    Ok((tracked != b"+OK\r\n").then(|| {
+        let reply = String::from_utf8_lossy(&tracked);
+        format!(
+            "{connector}: it does not tell when somebody empties it ({}): until that is found, up \
+             to a second, reads may miss keys; permit +client|tracking",
+            reply.trim_end()
+        )
+    }))
+}
+
 /// The version that a Redis says to be.
 pub fn version(connector: &Connector, link: &Link) -> Option<String> {
     let is_redis = matches!(connector, Connector::Tcp { .. });

@@ -73,6 +73,46 @@ fn what_was_emptied_is_filled_again_and_no_write_is_lost() {
     assert_eq!(third.ask(&["GET", "n"]), bulk(&written.to_string()));
 }
 
+/// One duplicate answers alone, and is asked right behind the emptying: it says so before its next
+/// answer.
+#[test]
+fn who_was_emptied_never_answers_that_there_is_no_key() {
+    let alone = |config: &mut DuplicatesConfig| (config.check_rate, config.read_copies) = (0, 1);
+    let Some(world) = world("emptied-read", 3, alone) else { return };
+    let mut client = world.client();
+    for round in 1..=9 {
+        world.redises[round % 3].client().ask(&["FLUSHALL"]);
+        let count = Reply::Integer(round as i64);
+        assert_eq!(client.ask(&["EVAL", "return redis.call('INCR', KEYS[1])", "1", "n"]), count);
+        for n in 0..KEYS {
+            assert_eq!(client.ask(&["GET", &format!("k{n}")]), bulk("right"), "round {round}");
+        }
+        block_until("it is found", || diverged(&world).iter().sum::<u64>() == round as u64);
+        block_until("it is live again", || world.live() == 3);
+    }
+    world.settle();
+    assert_eq!(world.states().len(), 1, "duplicates differ");
+}
+
+/// A duplicate may not tell any more that somebody empties it.
+fn keep_mute(world: &World, server: usize) {
+    let (live, mut one) = (world.live(), world.redises[server].client());
+    assert_eq!(one.ask(&["ACL", "SETUSER", "default", "-client|tracking"]), ok());
+    one.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    block_until("it is away", || world.live() < live);
+    block_until("it is live again", || world.live() == live);
+}
+
+/// One that may not tell is found by its epoch all the same.
+#[test]
+fn who_may_not_tell_that_it_was_emptied_is_found_later() {
+    let Some(world) = world("emptied-mute", 3, |_| {}) else { return };
+    keep_mute(&world, 2);
+    world.redises[2].client().ask(&["FLUSHALL"]);
+    let mut client = world.client();
+    filled_again(&world, || drop(client.ask(&["SET", "k7", "right"])));
+}
+
 /// Found by replies to a read that differ: one round later it is not read from any more.
 #[test]
 fn a_wrong_value_is_found_where_several_are_read() {
@@ -233,9 +273,15 @@ fn what_is_equal_is_left_alone() {
 }
 
 /// What comes from one that is emptied meanwhile is no copy: the other one must not be live with
-/// it.
+/// it. Where it is told at once, both are restored from the log; otherwise the copy finds it.
 #[test]
 fn a_copy_of_what_is_emptied_meanwhile_is_none() {
+    for tells in [true, false] {
+        a_copy_of_what_is_emptied(tells);
+    }
+}
+
+fn a_copy_of_what_is_emptied(tells: bool) {
     const MANY: usize = 40_000;
     let no_check = |config: &mut DuplicatesConfig| {
         config.check_rate = 0;
@@ -251,6 +297,9 @@ fn a_copy_of_what_is_emptied_meanwhile_is_none() {
         keys.for_each(|_| assert_eq!(client.read(), ok()));
     }
     world.settle();
+    if !tells {
+        keep_mute(&world, 0);
+    }
     world.redises[1].kill();
     world.redises[1].wipe();
     block_until("it is away", || world.live() == 1);
@@ -259,6 +308,13 @@ fn a_copy_of_what_is_emptied_meanwhile_is_none() {
     let second = || world.state().partitions[0].duplicates[1].clone();
     block_until("it is being filled", || second().filled_keys.is_some_and(|keys| keys > 0));
     world.redises[0].client().ask(&["FLUSHALL"]);
+    if tells {
+        block_until("both are restored", || world.live() == 2);
+        world.settle();
+        assert_eq!(world.states().len(), 1, "duplicates differ");
+        assert_eq!(client.ask(&["DBSIZE"]), Reply::Integer((KEYS + MANY) as i64));
+        return;
+    }
     block_until("that is noticed", || {
         assert_eq!(world.live(), 1, "it has a part, and serves it");
         second().error.is_some_and(|why| why.contains("somebody emptied it"))

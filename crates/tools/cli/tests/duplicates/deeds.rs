@@ -8,6 +8,7 @@
 //! | `WATCH` | each transaction that was carried out counts one: none overwrote another |
 //! | groups | no entry is delivered to two consumers, and none is lost |
 //! | channels | a message comes once at most, and behind none that was published after its answer |
+//! | refused messages | never come |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,7 +19,6 @@ use evenkeel_testkit::redis::{Client, Reply, State};
 
 use super::outcome::Outcome;
 use super::random::Random;
-use super::strong::Shared;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 const SCRIPT: &str = "redis.call('INCR', KEYS[1]) return redis.call('SADD', KEYS[2], ARGV[1])";
@@ -48,8 +48,8 @@ pub(crate) struct Deeds {
     pub(crate) aborted: u64,
     /// Of the one publisher, as they came.
     heard: Vec<u64>,
-    /// Those that were answered before the next was published.
-    published: BTreeSet<u64>,
+    /// All but those that were refused; what is done was answered before the next was published.
+    published: BTreeMap<u64, Known>,
 }
 
 /// Which of the things a client does.
@@ -93,21 +93,15 @@ struct Doer<'a> {
 pub(crate) fn run(
     number: usize,
     (addresses, seed): (&[SocketAddr], u64),
-    (shared, operations): (&Shared, &AtomicU64),
+    (stop, operations): (&AtomicBool, &AtomicU64),
 ) -> Deeds {
     let (place, deeds) = (number, Deeds::default());
     let mut doer = Doer { addresses, place, client: None, operations, deeds };
     let (mut random, mut serial) = (Random(seed + number as u64), 0);
-    while !shared.stop.load(Ordering::Relaxed) {
-        let role = ROLES[number];
-        // Who listens asks nothing.
-        let asking = if matches!(role, Role::Listen) { None } else { shared.ask() };
-        if asking.is_none() && !matches!(role, Role::Listen) {
-            continue;
-        }
+    while !stop.load(Ordering::Relaxed) {
         serial += 1;
         let name = format!("{number}.{serial}");
-        match role {
+        match ROLES[number] {
             Role::Script => doer.script(&name),
             Role::Push => doer.push(&name),
             Role::Pop => doer.pop(random.below(2) == 0),
@@ -115,9 +109,8 @@ pub(crate) fn run(
             Role::Add => doer.add(&name),
             Role::Consume => doer.consume(&format!("c{number}")),
             Role::Publish => doer.publish(serial),
-            Role::Listen => doer.listen(&shared.stop),
+            Role::Listen => doer.listen(stop),
         }
-        drop(asking);
         std::thread::sleep(PAUSE);
     }
     doer.deeds
@@ -259,8 +252,8 @@ impl Doer<'_> {
 
     fn publish(&mut self, serial: u64) {
         let outcome = self.ask(&["PUBLISH", "channel", &serial.to_string()]);
-        if Self::known(&outcome) == Some(Known::Done) {
-            self.deeds.published.insert(serial);
+        if let Some(known) = Self::known(&outcome) {
+            self.deeds.published.insert(serial, known);
         }
     }
 
@@ -319,7 +312,7 @@ impl Deeds {
     pub(crate) fn told(&self) -> String {
         format!(
             "{} scripts, {} pushed, {} popped, {} transactions with WATCH and {} broken, {} \
-             entries, {} delivered, {} messages",
+             entries, {} delivered, {} messages, {} of these late",
             self.scripts.len(),
             self.pushed.len(),
             self.popped.len(),
@@ -327,7 +320,8 @@ impl Deeds {
             self.aborted,
             self.added.len(),
             self.delivered.len(),
-            self.heard.len()
+            self.heard.len(),
+            self.heard.windows(2).filter(|pair| pair[1] < pair[0]).count()
         )
     }
 
@@ -358,8 +352,15 @@ impl Deeds {
             if !seen.insert(message) {
                 found.push(format!("message {message} came twice"));
             }
-            if message < last && self.published.contains(&message) {
-                found.push(format!("message {message} was answered and came behind {last}"));
+            match self.published.get(&message) {
+                None => found.push(format!("message {message} was refused and came")),
+                // Whoever waits for the answer no more, and publishes by another connection, may be
+                // heard by that first.
+                Some(Known::Unknown) => {}
+                Some(Known::Done) if message < last => {
+                    found.push(format!("message {message} was answered and came behind {last}"));
+                }
+                Some(Known::Done) => {}
             }
             last = last.max(message);
         }
@@ -458,9 +459,10 @@ mod tests {
             popped: vec!["1".to_owned()],
             added: known(&["e", "f"]),
             delivered: vec!["e".to_owned()],
-            // Nobody knew of the third when the fifth was published.
+            // Nobody knew of the fourth when the fifth was published.
             heard: vec![1, 2, 5, 4],
-            published: BTreeSet::from([1, 2, 5]),
+            published: [(1, Known::Done), (2, Known::Done), (4, Known::Unknown), (5, Known::Done)]
+                .into(),
             ..Deeds::default()
         };
         let none = Reply::Integer(-1);
@@ -482,7 +484,7 @@ mod tests {
     fn what_is_right_is_accepted_and_each_wrong_is_found() {
         let (deeds, state) = good();
         assert_eq!(deeds.violations(&state), Vec::<String>::new());
-        let spoilt: [(&str, Spoil); 11] = [
+        let spoilt: [(&str, Spoil); 12] = [
             ("script: b was acknowledged", |_, it| drop(set(it, "{w}set", array(&["a"])))),
             ("script: c was refused", |_, it| drop(set(it, "{w}set", array(&["a", "b", "c"])))),
             ("script: 3 counted", |_, it| drop(set(it, "{w}count", Reply::bulk("3")))),
@@ -495,8 +497,9 @@ mod tests {
             ("message 5 came twice", |it, _| it.heard.push(5)),
             ("message 3 was answered and came behind 5", |it, _| {
                 it.heard.push(3);
-                it.published.insert(3);
+                it.published.insert(3, Known::Done);
             }),
+            ("message 6 was refused and came", |it, _| it.heard.push(6)),
         ];
         for (expected, spoil) in spoilt {
             let (mut deeds, mut state) = good();

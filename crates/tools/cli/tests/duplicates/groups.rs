@@ -34,7 +34,7 @@ pub(crate) struct Scene {
     /// The first door of each front.
     pub(crate) doors: Vec<SocketAddr>,
     groups: usize,
-    _etcd: Etcd,
+    etcd: Etcd,
 }
 
 impl Scene {
@@ -66,7 +66,7 @@ impl Scene {
         fronts[0].start();
         until("the first leads all groups", || led_by(&fronts[0], groups).len() == groups);
         fronts[1..].iter_mut().for_each(Front::start);
-        Some(Self { world, fronts, doors, groups, _etcd: etcd })
+        Some(Self { world, fronts, doors, groups, etcd })
     }
 
     /// By front, the groups that it leads.
@@ -330,6 +330,34 @@ pub(crate) fn a_process_wakes() {
         scene.wait_spread();
     });
     assert!(!scene.fronts[stopped].process.has_ended());
+    let parts: Vec<Vec<SocketAddr>> = scene.world.partitions.clone();
+    scene.world.converged_in(&parts);
+}
+
+/// etcd refuses connections until no lease is valid: writes of every group wait or are refused, no
+/// process ends, and all goes on when it is back.
+pub(crate) fn etcd_refuses() {
+    let Some(mut scene) = Scene::set("groups-etcd", GROUPS, 2) else { return };
+    scene.wait_spread();
+    under_load(&mut scene, |scene, records| {
+        scene.etcd.kill();
+        until("nobody may write", || {
+            let latest = |record: &Mutex<Record>| {
+                let record = record.lock().unwrap();
+                let done = record.done.last().map(|(at, _)| *at);
+                record.troubles.last().is_some_and(|(at, why)| {
+                    Some(*at) > done && why.contains("was not renewed in time")
+                })
+            };
+            records.iter().all(latest)
+        });
+        scene.etcd.start_again();
+        wait_served(records);
+        scene.wait_spread();
+    });
+    for front in &mut scene.fronts {
+        assert!(!front.process.has_ended(), "{}", front.journal());
+    }
     let parts: Vec<Vec<SocketAddr>> = scene.world.partitions.clone();
     scene.world.converged_in(&parts);
 }

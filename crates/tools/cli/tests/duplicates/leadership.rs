@@ -25,9 +25,15 @@ const LEASE: Duration = Duration::from_secs(2);
 /// One member, which is a cluster.
 pub(crate) struct Etcd {
     process: Program,
+    arguments: Vec<String>,
     pub(crate) address: SocketAddr,
     pub(crate) settings: String,
     pub(crate) folder: Folder,
+}
+
+fn started(folder: &Folder, arguments: &[String]) -> Program {
+    let log = std::fs::File::create(folder.file("log")).unwrap();
+    Program::start(Command::new(ETCD).args(arguments).stdout(Stdio::null()).stderr(log))
 }
 
 impl Etcd {
@@ -52,25 +58,36 @@ impl Etcd {
         let address = nobody();
         let client = format!("{scheme}://{address}");
         let peer = format!("http://{}", nobody());
-        let log = std::fs::File::create(folder.file("log")).unwrap();
-        let process = Program::start(
-            Command::new(ETCD)
-                .args(["--name", "one", "--unsafe-no-fsync", "--log-level", "error"])
-                .arg("--data-dir")
-                .arg(folder.file("data"))
-                .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-                .args(["--initial-cluster", &format!("one={peer}")])
-                .args(arguments(&folder))
-                .stdout(Stdio::null())
-                .stderr(log),
-        );
+        let data = folder.file("data").display().to_string();
+        let named = [
+            ("--name", "one"),
+            ("--log-level", "error"),
+            ("--data-dir", &data),
+            ("--listen-client-urls", &client),
+            ("--advertise-client-urls", &client),
+            ("--listen-peer-urls", &peer),
+            ("--initial-advertise-peer-urls", &peer),
+            ("--initial-cluster", &format!("one={peer}")),
+        ];
+        let named = named.iter().flat_map(|(name, value)| [*name, value]).map(str::to_owned);
+        let quick = "--unsafe-no-fsync".to_owned();
+        let arguments: Vec<_> = named.chain([quick]).chain(arguments(&folder)).collect();
+        let process = started(&folder, &arguments);
         let more = settings(&folder, &client);
         let settings = format!(
             "standby = true\ncoordination = {{store = \"etcd\", endpoints = [\"{client}\"], \
              lease = \"2s\"{more}}}"
         );
-        Some(Self { process, address, settings, folder })
+        Some(Self { process, arguments, address, settings, folder })
+    }
+
+    /// It refuses connections from now on, and forgets nothing.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        self.process = started(&self.folder, &self.arguments);
     }
 
     /// Stops it, or has it go on.

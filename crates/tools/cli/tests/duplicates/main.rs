@@ -158,6 +158,11 @@ fn a_process_that_wakes_has_lost_its_groups_and_goes_on() {
 }
 
 #[test]
+fn groups_wait_for_an_etcd_that_refuses_connections_and_go_on() {
+    groups::etcd_refuses();
+}
+
+#[test]
 #[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
 fn libraries_of_redis_cluster_go_on_while_groups_move() {
     groups::libraries_go_on();

@@ -23,6 +23,8 @@ impl Outcome {
             Err(_) => Self::Unknown,
             Ok(Reply::Error(text)) if text.starts_with("UNCERTAIN") => Self::Uncertain,
             Ok(Reply::Error(text)) if text.starts_with("UNAVAILABLE") => Self::Refused(text),
+            // A front that was stopped in the middle of a script finds that it has run for long.
+            Ok(Reply::Error(text)) if text.starts_with("BUSY ") => Self::Refused(text),
             Ok(reply) => Self::Done(reply),
         }
     }

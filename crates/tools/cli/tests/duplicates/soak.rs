@@ -1,6 +1,6 @@
-//! All failures, for long: duplicates die, stand still, are emptied and falsified; fronts die in
-//! each state and are stopped; disks are full; commands take long; clocks jump; etcd is away longer
-//! than the lease. Two fronts take turns by it.
+//! All failures, for long: duplicates die, stand still, are wiped, emptied, falsified; fronts die
+//! in each state and are stopped; disks are full; commands take long; clocks jump; etcd is away
+//! longer than the lease. Two fronts take turns by it.
 //!
 //! Strong reads and writes must be linearizable, no acknowledged write may be lost, what clients do
 //! besides (`deeds.rs`) must hold, all duplicates must be equal at the end, and whoever leads is
@@ -205,12 +205,7 @@ impl Scene {
 
     /// One more failure. Every other one is waited for until writes are acknowledged again, so that
     /// it is known which outage is whose.
-    fn fail(
-        &mut self,
-        which: usize,
-        (outage, shared): (&Mutex<Outage>, &Shared),
-        random: &mut Random,
-    ) {
+    fn fail(&mut self, which: usize, outage: &Mutex<Outage>, random: &mut Random) {
         let before = outage.lock().unwrap().last;
         let one = random.below(3);
         let lasts = Duration::from_millis(30 + random.below(500) as u64);
@@ -231,22 +226,14 @@ impl Scene {
             11 => "lease lost",
             12 => "killed standing by",
             13 => "killed taking over",
+            14 => "duplicate wiped",
             _ => "killed while one is filled",
         };
         self.journal.push((self.begun.elapsed(), name));
         match which {
             0 => {
                 self.calm(); // with another one emptied before, a majority would be lost
-                // A strong read asks one duplicate, and it takes a while until it is known that
-                // somebody has emptied that: nobody reads meanwhile.
-                shared.hold(true);
                 self.ask_directly(one, &["FLUSHALL"]);
-                until("it is filled again", || {
-                    self.supervise();
-                    matches!(self.ask_directly(one, &["EXISTS", "{t}set"]), Some(Reply::Integer(1)))
-                });
-                self.calm();
-                shared.hold(false);
             }
             1 => self.fill_disk(),
             2 => [&sorting[..], &["DEL", "{t}sorted"]].iter().for_each(|it| self.ask_leader(it)),
@@ -339,16 +326,22 @@ impl Scene {
                 std::thread::sleep(Duration::from_millis(after / 40));
                 self.fronts()[1 - front].process.kill();
             }
+            14 => self.wipe(one),
             _ => {
-                self.calm(); // with another one emptied before, a majority would be lost
-                self.world.redises[one].kill();
-                self.world.redises[one].wipe();
-                self.world.redises[one].start();
+                self.wipe(one);
                 let front = self.leader().unwrap_or(one % 2);
                 std::thread::sleep(lasts / 4);
                 self.fronts()[front].process.kill();
             }
         }
+    }
+
+    /// A duplicate loses its data and comes back.
+    fn wipe(&mut self, one: usize) {
+        self.calm(); // with another one emptied before, a majority would be lost
+        self.world.redises[one].kill();
+        self.world.redises[one].wipe();
+        self.world.redises[one].start();
     }
 
     /// Another client writes to one duplicate. That is waited for until all are equal again: a
@@ -393,7 +386,7 @@ impl Scene {
 }
 
 /// The last kind of failure.
-const KIND_LAST: usize = 14;
+const KIND_LAST: usize = 15;
 
 /// Gives duplicates and fronts clocks that can be set; none where that is not possible.
 fn with_clocks(folder: &Folder, world: &mut World, other: &mut Front) -> Vec<std::path::PathBuf> {
@@ -455,7 +448,9 @@ pub(crate) fn runs(wanted: Wanted, seed: u64) {
             .map(|n| scope.spawn(move || run(shared, addresses, seed * 100 + n)))
             .collect();
         let doers: Vec<_> = (0..deeds::CLIENTS)
-            .map(|n| scope.spawn(move || deeds::run(n, (addresses, seed), (shared, operations))))
+            .map(|n| {
+                scope.spawn(move || deeds::run(n, (addresses, seed), (&shared.stop, operations)))
+            })
             .collect();
         for address in addresses {
             scope.spawn(move || probe(shared, outage, *address));
@@ -476,14 +471,13 @@ pub(crate) fn runs(wanted: Wanted, seed: u64) {
                     if is_enough(&scene) {
                         break;
                     }
-                    scene.fail(random.below(KIND_LAST + 1), (outage, shared), &mut random);
+                    scene.fail(random.below(KIND_LAST + 1), outage, &mut random);
                     continue;
                 };
-                scene.fail(which, (outage, shared), &mut random);
+                scene.fail(which, outage, &mut random);
             }
             scene.calm()
         }));
-        shared.hold(false);
         shared.stop.store(true, Ordering::Relaxed);
         left.store(0, Ordering::Relaxed);
         let leader = told.unwrap_or_else(|failed| resume_unwind(failed));

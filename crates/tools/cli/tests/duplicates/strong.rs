@@ -27,18 +27,6 @@ pub(crate) struct Shared {
     pub(crate) asked: AtomicU64,
     values: AtomicU64,
     pub(crate) begun: Instant,
-    /// Nobody asks anything new, and how many still ask.
-    is_held: AtomicBool,
-    asking: AtomicU64,
-}
-
-/// Somebody asks something.
-pub(crate) struct Asking<'a>(&'a AtomicU64);
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 impl Shared {
@@ -48,28 +36,6 @@ impl Shared {
             asked: AtomicU64::new(0),
             values: AtomicU64::new(1),
             begun: Instant::now(),
-            is_held: AtomicBool::new(false),
-            asking: AtomicU64::new(0),
-        }
-    }
-
-    /// Before anything is asked; `None`, after a moment, while nobody is to ask.
-    pub(crate) fn ask(&self) -> Option<Asking<'_>> {
-        self.asking.fetch_add(1, Ordering::SeqCst);
-        let asking = Asking(&self.asking);
-        if self.is_held.load(Ordering::SeqCst) {
-            drop(asking);
-            std::thread::sleep(Duration::from_millis(2));
-            return None;
-        }
-        Some(asking)
-    }
-
-    /// Nobody asks anything until this is told otherwise; whoever asks now has the answer.
-    pub(crate) fn hold(&self, is_held: bool) {
-        self.is_held.store(is_held, Ordering::SeqCst);
-        while is_held && self.asking.load(Ordering::SeqCst) > 0 {
-            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -83,7 +49,6 @@ pub(crate) fn run(shared: &Shared, addresses: &[SocketAddr], seed: u64) -> Vec<A
     let (mut random, mut accesses) = (Random(seed), Vec::new());
     let (mut client, mut place) = (None, seed as usize);
     while !shared.stop.load(Ordering::Relaxed) {
-        let Some(_asking) = shared.ask() else { continue };
         let address = addresses[place % addresses.len()];
         if client.is_none() {
             client = Client::try_connect(address, PATIENCE).ok();

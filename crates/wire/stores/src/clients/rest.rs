@@ -1,9 +1,10 @@
 //! JSON over HTTP/1.1, and over TLS where the URL says `https`.
 //!
-//! For the few requests of a control loop: one connection for each, unless a caller keeps a
-//! [`Session`]. Every request ends within a time. Needs a worker's runtime
-//! ([`worker_runtime`](evenkeel_runtime::accept::worker_runtime)).
+//! For the few requests of a control loop: one connection for each, unless a caller keeps the last
+//! one ([`Client::call_on`]) or a [`Session`]. Every request ends within a time. Needs a worker's
+//! runtime ([`worker_runtime`](evenkeel_runtime::accept::worker_runtime)).
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -181,6 +182,29 @@ impl Client {
         self.within(server, async { Session::open(self, server).await?.exchange(call).await }).await
     }
 
+    /// One request on the connection that the last one has left, if that is open still; it is kept
+    /// for the next one if there is an answer. Requests at the same time have their own.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call_on(
+        &self,
+        kept: &RefCell<Option<Session>>,
+        server: &Endpoint,
+        call: Call<'_>,
+    ) -> Result<Answer, RemoteError> {
+        let exchange = async {
+            let mut session = match kept.take().filter(Session::is_open) {
+                Some(session) => session,
+                None => Session::open(self, server).await?,
+            };
+            let answer = session.exchange(call).await?;
+            kept.replace(Some(session));
+            Ok(answer)
+        };
+        self.within(server, exchange).await
+    }
+
     /// Runs a request with the time limit.
     async fn within<T>(
         &self,
@@ -218,6 +242,11 @@ impl Session {
     pub async fn call(&mut self, call: Call<'_>) -> Result<Answer, RemoteError> {
         let (client, server) = (self.client.clone(), self.server.clone());
         client.within(&server, self.exchange(call)).await
+    }
+
+    /// Whether the server has not closed it, as far as that is known.
+    pub fn is_open(&self) -> bool {
+        !self.sender.is_closed()
     }
 
     async fn open(client: &Client, server: &Endpoint) -> Result<Self, RemoteError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::members::Members;
-use super::super::rest::{Call, Client, ClientError, Endpoint, TlsFiles};
+use super::super::rest::{Answer, Call, Client, ClientError, Endpoint, Session, TlsFiles};
 use super::wire::{error_of_answer, number};
 use crate::clients::error::RemoteError;
 
@@ -30,6 +30,8 @@ pub struct Gateway {
     /// Names for errors, and where each is.
     members: Vec<(String, Endpoint)>,
     client: Client,
+    /// To each member.
+    connections: Vec<RefCell<Option<Session>>>,
     user: Option<(String, String)>,
     /// Of the last authentication.
     token: RefCell<Option<String>>,
@@ -55,7 +57,8 @@ impl Gateway {
         };
         let (token, asked) = (RefCell::new(None), Members::default());
         let (user, cluster) = (manner.user.clone(), Cell::new(None));
-        Ok(Self { members, client, user, token, asked, cluster })
+        let connections = members.iter().map(|_| RefCell::default()).collect();
+        Ok(Self { members, client, connections, user, token, asked, cluster })
     }
 
     /// How many members it knows.
@@ -82,14 +85,14 @@ impl Gateway {
         path: &str,
         body: &Value,
     ) -> Result<Value, RemoteError> {
-        let (name, endpoint) = &self.members[member];
+        let (name, _) = &self.members[member];
         if self.user.is_some() && self.token.borrow().is_none() {
             self.authenticate(member).await?;
         }
         for is_last in [false, true] {
             let token = self.token.borrow().clone();
             let call = Call { authorization: token.as_deref(), ..Call::post(path, body) };
-            let answer = self.client.call(endpoint, call).await?;
+            let answer = self.call(member, call).await?;
             if answer.status == 200 {
                 return check_is_etcd(name, path, answer.body);
             }
@@ -104,15 +107,18 @@ impl Gateway {
         unreachable!("the second round returns")
     }
 
+    async fn call(&self, member: usize, call: Call<'_>) -> Result<Answer, RemoteError> {
+        self.client.call_on(&self.connections[member], &self.members[member].1, call).await
+    }
+
     /// Fetches a token; `false` when there is no user to be.
     async fn authenticate(&self, member: usize) -> Result<bool, RemoteError> {
         const PATH: &str = "/v3/auth/authenticate";
-        let (member, endpoint) = &self.members[member];
         let Some((name, password)) = &self.user else { return Ok(false) };
         let body = json!({"name": name, "password": password});
-        let answer = self.client.call(endpoint, Call::post(PATH, &body)).await?;
+        let answer = self.call(member, Call::post(PATH, &body)).await?;
         if answer.status != 200 {
-            return Err(error_of_answer(member, PATH, &answer));
+            return Err(error_of_answer(&self.members[member].0, PATH, &answer));
         }
         let token = answer.body.get("token").and_then(Value::as_str).map(str::to_owned);
         self.token.replace(token);
@@ -164,4 +170,70 @@ fn check_is_etcd(member: &str, path: &str, body: Value) -> Result<Value, RemoteE
     }
     let came: String = body.to_string().chars().take(300).collect();
     Err(RemoteError::passing(format!("{member}, asked for {path}, answered {came} (is it etcd?)")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use evenkeel_runtime::accept::worker_runtime;
+
+    use super::*;
+
+    /// Answers so many requests of a connection, then closes it.
+    fn answer(connection: TcpStream, requests: usize) {
+        let mut reader = BufReader::new(connection);
+        for _ in 0..requests {
+            let (mut line, mut length) = (String::new(), 0);
+            while reader.read_line(&mut line).is_ok_and(|count| count > 2) {
+                let field = line.to_ascii_lowercase();
+                if let Some(said) = field.strip_prefix("content-length:") {
+                    length = said.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            reader.read_exact(&mut vec![0; length]).unwrap();
+            let body = r#"{"header":{"cluster_id":"7"}}"#;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            reader.get_mut().write_all((head + body).as_bytes()).unwrap();
+        }
+    }
+
+    /// Each process looks at a lease ten times in its length.
+    #[test]
+    fn requests_share_a_connection_and_one_that_was_closed_costs_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (closed, until_closed) = std::sync::mpsc::channel();
+        let member = thread::spawn(move || {
+            for requests in [5, 2] {
+                answer(listener.accept().unwrap().0, requests);
+                closed.send(()).unwrap();
+            }
+        });
+        let request = Duration::from_secs(20);
+        let manner = Manner { request, user: None, authority: None, identity: None };
+        let endpoint = Endpoint::parse(&url).unwrap();
+        let gateway = Gateway::new(vec![(url, endpoint)], &manner).unwrap();
+        worker_runtime().unwrap().block_on(async {
+            for _ in 0..5 {
+                gateway.post_any("/v3/kv/range", &json!({})).await.unwrap();
+            }
+            until_closed.recv().unwrap();
+            // The task of the connection reads its end.
+            while !gateway.connections[0].take().is_none_or(|it| {
+                let is_open = it.is_open();
+                gateway.connections[0].replace(Some(it));
+                !is_open
+            }) {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..2 {
+                gateway.post_any("/v3/kv/range", &json!({})).await.unwrap();
+            }
+        });
+        member.join().unwrap();
+    }
 }
