@@ -73,6 +73,53 @@ fn limits_alone_need_no_aim_of_cost_and_bring_no_prices() {
     assert_eq!(planner.limits_ppm.unwrap()[0][1], 50_000);
 }
 
+/// The tables of the guide.
+fn exports() -> String {
+    let guide = include_str!("../../../../docs/redirect.md");
+    let (_, rest) = guide.split_once("```toml\n[redirect.istio]").unwrap();
+    format!("[redirect.istio]{}", rest.split("```").next().unwrap())
+}
+
+#[test]
+fn nobody_else_is_told_the_plan_without_a_word_and_the_guide_tells_three() {
+    assert!(read("", "").unwrap().redirect.unwrap().exports.is_empty());
+    let told = read("", &exports()).unwrap().redirect.unwrap().exports;
+    let (istio, kubernetes, dns) =
+        (told.istio.unwrap(), told.kubernetes.unwrap(), told.dns.unwrap());
+    assert_eq!(istio.localities, ["eu-west-2/*", "eu-west-1/*", "eu-central-1/*"]);
+    assert_eq!((istio.namespace.as_str(), istio.name.as_str()), ("default", "shop"));
+    assert_eq!(kubernetes.zones, ["zone-a", "zone-b", "zone-c"]);
+    assert_eq!(dns.targets[1], ("ireland.shop.example".to_owned(), 443));
+    assert_eq!(dns.key.unwrap().0, "evenkeel");
+}
+
+#[test]
+fn what_others_cannot_be_told_is_refused_with_its_place() {
+    for (from, to, says) in [
+        ("ireland = \"eu-west-1/*\"", "paris = \"eu/*\"", "the site \"paris\""),
+        ("eu-west-2/*", "eu//x", "a locality such as"),
+        ("service = \"shop\"", "service = \"Shop\"", "small letters, digits and hyphens"),
+        ("\"zone-b\"", "\"zone b\"", "letters, digits, hyphens, _ or ."),
+        (
+            "name = \"_http._tcp.london.shop.example\"",
+            "name = \"shop.test\"",
+            "a name in \"shop.example\"",
+        ),
+        (", frankfurt = \"frankfurt.shop.example:443\"", "", "none for \"frankfurt\""),
+        ("london.shop.example:443", "london.shop.example", "a host and a port"),
+        ("key_name = \"evenkeel\"\n", "", "key_file alone, expected both"),
+        ("server = \"10.0.0.53:53\"", "server = \"ns.shop.example\"", "server"),
+        ("server =", "ttl = \"1500ms\"\nserver =", "whole seconds"),
+    ] {
+        let text = exports().replacen(from, to, 1);
+        assert_ne!(text, exports(), "{from}");
+        let found = read("", &text).unwrap_err();
+        assert!(found.iter().any(|problem| problem.contains(says)), "{to}: {found:#?}");
+    }
+    let found = read("writes_stay = true", &exports()).unwrap_err();
+    assert_eq!(found.iter().filter(|it| it.contains("all are divided alike")).count(), 3);
+}
+
 /// What each site of the guide is told to be for plans by price.
 fn read_priced(keys: &str, of_sites: &str, behind: &str) -> Result<Config, Vec<String>> {
     let text = configuration(keys, behind);
