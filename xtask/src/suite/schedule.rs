@@ -89,6 +89,8 @@ const ROWS: &[Row] = &[
     // Looks at pages with Chromium.
     Row { has_servers: true, ..of("evenkeel-shop", "http", Manner::Waits, 15) },
     long("redirect", 84),
+    // A DNS server that hangs, and plans that grow old.
+    Row { has_servers: true, ..of("evenkeel-mesh", "evenkeel_mesh", Manner::Waits, 12) },
     // Members that are asked and never answer.
     long("placement_faults", 10),
     long("redirect_mesh", 40),

@@ -13,15 +13,18 @@ use crate::{Mismatch, Table, format_duration};
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Reads a `[hedge]` table: `quantile`, or `objective` with `benefit_min` and `utilisation_max`;
+/// Reads a `[hedge]` table: `quantile`, or `objective` with `benefit_min`; `utilisation_max`,
 /// `budget`, `burst_max`, `late_ratio_max`, `delay_min`.
 pub fn hedge(table: &mut Table<'_>) -> HedgeConfig {
     let default = HedgeConfig::default();
     let quantile = table.key("quantile").probability().between(0.5..=0.9999);
     let minute = Duration::from_secs(60);
+    let utilisation_max = table.key("utilisation_max").probability();
+    let utilisation_max = utilisation_max.or(default.utilisation_max);
     HedgeConfig {
         quantile: Probability::clamped(quantile.or(default.quantile.value())),
-        objective: hedge_objective(table),
+        objective: hedge_objective(table, utilisation_max),
+        utilisation_max,
         budget_share: table.key("budget").probability().or(default.budget_share),
         burst_max: table.key("burst_max").number().between(1.0..=1e6).or(default.burst_max),
         late_share_max: table.key("late_ratio_max").probability().or(default.late_share_max),
@@ -31,26 +34,24 @@ pub fn hedge(table: &mut Table<'_>) -> HedgeConfig {
 }
 
 /// What to hedge for, in place of a quantile.
-fn hedge_objective(table: &mut Table<'_>) -> Option<ObjectiveConfig> {
+fn hedge_objective(table: &mut Table<'_>, utilisation_max: f64) -> Option<ObjectiveConfig> {
     let objective = table.key("objective").duration().between(MS / 10..=HOUR).optional();
     let default = ObjectiveConfig::new(objective.unwrap_or(MS));
     let config = ObjectiveConfig {
         worth_min: table.key("benefit_min").probability().or(default.worth_min),
-        utilisation_max: table.key("utilisation_max").probability().or(default.utilisation_max),
+        utilisation_max,
         ..default
     };
     let has_objective = table.key("objective").value().is_some();
-    let lost: &[&str] =
-        if has_objective { &["quantile"] } else { &["benefit_min", "utilisation_max"] };
-    for &key in lost {
-        if table.key(key).value().is_some() {
-            let (came, expected) = if has_objective {
-                (format!("{key} beside objective"), "one of the two: each says when a copy leaves")
-            } else {
-                (format!("{key} without objective"), "objective too, such as objective = \"30ms\"")
-            };
-            table.problem(key, Mismatch::new(came, expected));
-        }
+    let (lost, came, expected) = if has_objective {
+        let expected = "one of the two: each says when a copy leaves";
+        ("quantile", "quantile beside objective", expected)
+    } else {
+        let expected = "objective too, such as objective = \"30ms\"";
+        ("benefit_min", "benefit_min without objective", expected)
+    };
+    if table.key(lost).value().is_some() {
+        table.problem(lost, Mismatch::new(came, expected));
     }
     objective.map(|_| config)
 }
@@ -189,12 +190,12 @@ mod tests {
         let objective = config.objective.unwrap();
         assert_eq!((objective.objective, config.budget_share), (30 * MS, 0.02));
         assert_eq!((objective.worth_min, objective.utilisation_max), (0.1, 0.6));
+        assert_eq!(read("utilisation_max = 0.5", hedge).unwrap().utilisation_max, 0.5);
         let defaults = read("objective = '1s'", hedge).unwrap().objective;
         assert_eq!(defaults, Some(ObjectiveConfig::new(1_000 * MS)));
         for (text, reported) in [
             ("objective = '30ms'\nquantile = 0.9", "one of the two"),
             ("benefit_min = 0.1", "benefit_min without objective"),
-            ("utilisation_max = 0.5", "objective too"),
             ("objective = '0s'", "from 100us to"),
             ("objective = '30ms'\nbenefit_min = 2", "benefit_min"),
         ] {

@@ -13,6 +13,12 @@
 //! not come true: what was predicted for a window is compared with what was measured in it. It
 //! says so too before it wants more nodes, until outliers are enough to know whether they coincide.
 //!
+//! **Demand that grows.** A step takes a while and is for the windows after this one: partitions
+//! are planned for what is forecast of the next window, where that is more
+//! ([`evenkeel_geo::demand::forecast`], the rule that was the least wrong lately). Where less is
+//! forecast they are planned for what there is: a node that goes too early costs more than one
+//! that goes a window later.
+//!
 //! **When it misleads.** Measured is the *first* answer, which is what duplicates are for; a write
 //! that waits for more than one takes longer, and [`Advice::clients_within`] has that. Pauses come
 //! in time, not by access, so what is said of more partitions errs on the bright side.
@@ -21,6 +27,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use evenkeel_core::units::{OutOfRange, Rate};
+use evenkeel_geo::demand::forecast::{Choice, Forecaster};
 use evenkeel_ordered::SERVERS_MAX;
 use evenkeel_planner::duplicates::correlation::{Correlation, Verdict};
 use evenkeel_planner::duplicates::moves::{
@@ -39,6 +46,8 @@ use crate::{ManagerSettings, Sample, Window};
 const ROWS_MIN: usize = 200;
 /// Rows that are kept for the test, of each partition.
 const ROWS_MAX: usize = 4_096;
+/// A forecast is believed up to so many times what there is.
+const GROWTH_MAX: f64 = 2.0;
 /// Windows in a row that must say the same before advice changes.
 const AGREE: u32 = 2;
 
@@ -54,6 +63,8 @@ pub struct Advice {
     pub steps: Vec<Move>,
     /// Windows that were looked at.
     pub windows: u64,
+    /// Accesses per second that are planned for: those of the window, or more if more are forecast.
+    pub planned_per_s: f64,
     /// An access whose first answer takes longer is late.
     pub objective_ms: f64,
     /// The share of accesses that must not be late, 0 to 1.
@@ -121,6 +132,7 @@ pub(super) struct Adviser {
     apart: Vec<Option<Rows>>,
     windows: u64,
     predicted: Option<f64>,
+    demand: Forecaster,
     /// Duplicates that may be taken; `None`: people decide that, or there are enough.
     spares: Option<usize>,
     /// What is said, and what would be said but for how many windows.
@@ -172,6 +184,7 @@ impl Adviser {
             apart: duplicates.iter().map(rows).collect(),
             windows: 0,
             predicted: None,
+            demand: Forecaster::new(Choice::Tested),
             spares,
             current: None,
             pending: None,
@@ -184,11 +197,17 @@ impl Adviser {
         let parts = self.parts(window);
         let measured = self.measure(window, &parts);
         let accesses: u64 = window.accesses.iter().sum();
+        let accesses_per_s = accesses as f64 / seconds(window);
+        let length = window.until.since(window.from);
+        let forecast = self.demand.next(window.until, length, accesses_per_s);
+        let planned_per_s = forecast.clamp(accesses_per_s, GROWTH_MAX * accesses_per_s);
+        let growth = if accesses_per_s > 0.0 { planned_per_s / accesses_per_s } else { 1.0 };
         let mut advice = Advice {
             windows: self.windows,
             objective_ms: self.settings.objective.as_secs_f64() * 1e3,
             target: self.settings.target.value(),
-            accesses_per_s: accesses as f64 / seconds(window),
+            accesses_per_s,
+            planned_per_s,
             rows: measured.rows,
             measured_within: 1.0 - measured.late,
             measured_within_alone: 1.0 - measured.late_alone,
@@ -207,7 +226,7 @@ impl Adviser {
         let correlation = self.correlation();
         let verdict = correlation.as_ref().map_or(Verdict::Independent, |it| it.verdict);
         advice.outliers = correlation.as_ref().map(OutliersAdvice::of);
-        match self.outlook(window, &parts, verdict) {
+        match self.outlook(window, &parts, (verdict, growth)) {
             Ok(outlook) => self.say(advice, &measured, &outlook, correlation.as_ref()),
             Err(error) => {
                 let why = format!("no model fits what was measured: {error}");
@@ -298,11 +317,11 @@ impl Adviser {
         &self,
         window: &Window,
         parts: &[Part],
-        verdict: Verdict,
+        (verdict, growth): (Verdict, f64),
     ) -> Result<Outlook, OutOfRange> {
         let now = self.now(parts, verdict)?;
         let service = planning_service(parts, verdict)?;
-        let total = parts.iter().map(|part| part.rate.value()).sum::<f64>();
+        let total = parts.iter().map(|part| growth * part.rate.value()).sum::<f64>();
         let effort = Effort { accesses: 20_000, accesses_max: 20_000, ..Effort::default() };
         let question = Question::new(&service, rate(total), self.settings.objective);
         let question = Question { effort, ..question };
@@ -321,7 +340,7 @@ impl Adviser {
             let spares = self.spares.map(|spares| (nodes + spares) as u32);
             let nodes_max = spares.map_or(nodes_max, |most| most.min(nodes_max));
             let planner = Planner { model, question, target, nodes_max, prices, steadiness };
-            planner.next(&self.arrangement(window), &shard_rates(window, parts), None)?
+            planner.next(&self.arrangement(window), &shard_rates(window, parts, growth), None)?
         };
         Ok(Outlook { now, best, step })
     }
@@ -516,14 +535,15 @@ fn duplicates(count: usize) -> NonZeroU32 {
 }
 
 /// Rates of shards; what a duplicate gets of them, where reads go to some duplicates only.
-fn shard_rates(window: &Window, parts: &[Part]) -> Vec<Rate> {
+/// What is planned for, by shard.
+fn shard_rates(window: &Window, parts: &[Part], growth: f64) -> Vec<Rate> {
     let mut accesses = vec![0_u64; parts.len()];
     for (count, &owner) in window.accesses.iter().zip(&window.owners) {
         accesses[owner] += count;
     }
     let of = |(&count, &owner): (&u64, &usize)| {
         let share = count as f64 / accesses[owner].max(1) as f64;
-        rate(parts[owner].rate.value() * share)
+        rate(growth * parts[owner].rate.value() * share)
     };
     window.accesses.iter().zip(&window.owners).map(of).collect()
 }

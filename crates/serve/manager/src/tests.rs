@@ -129,6 +129,30 @@ fn advice_changes_when_two_windows_in_a_row_say_so() {
     assert_eq!(said, ["a", "a", "a", "a", "b", "b", "b"]);
 }
 
+/// Demand grows by a tenth in each window: what is planned for is ahead of what was counted, as a
+/// manager without a forecast never is. Where it falls nothing is planned for but what there is.
+#[test]
+fn what_grows_is_planned_for_ahead_and_what_falls_is_not() {
+    let planned = |factor: f64| {
+        let mut adviser = Adviser::new(settings(0.99), &[2], None);
+        let mut last = Advice::default();
+        let mut accesses = 4_000.0;
+        for number in 0..12_u64 {
+            let mut window = independent(number, 0.05);
+            let length = window.until.since(window.from);
+            window.from = Instant::ZERO + length * number as u32;
+            window.until = window.from + length;
+            window.accesses = vec![accesses as u64; 1];
+            accesses *= factor;
+            last = adviser.learn(&window);
+        }
+        last.planned_per_s / last.accesses_per_s
+    };
+    let (grows, falls) = (planned(1.1), planned(0.9));
+    assert!((1.02..1.2).contains(&grows), "{grows}");
+    assert!((falls - 1.0).abs() < 1e-9, "{falls}");
+}
+
 /// Shards that are asked for alike are moved, whichever of them seems to be the best just now.
 #[test]
 fn windows_that_differ_in_the_shard_agree() {

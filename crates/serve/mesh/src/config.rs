@@ -14,6 +14,7 @@ use evenkeel_geo::planner::{Aim, PlannerConfig, Pricing, SiteCurves, Writes};
 use evenkeel_geo::{ALL_PPM, Overload};
 use evenkeel_settings::address::ServerAddress;
 
+use crate::export::config::ExportsConfig;
 use evenkeel_geo::traffic::SplitSetup;
 
 /// The price of a pair of which nothing is said.
@@ -73,6 +74,8 @@ pub struct RedirectConfig {
     pub connections: usize,
     /// Time between probes on one connection; default 200 ms.
     pub probe_interval: Duration,
+    /// Who is told the plan beside our own proxies and Envoys.
+    pub exports: ExportsConfig,
 }
 
 /// `[redirect.prices]`: plans by price.

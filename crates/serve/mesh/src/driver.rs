@@ -20,6 +20,7 @@ use evenkeel_geo::split::{Enforced, Flow, PlanRow, Predicted, SplitConfig, Split
 use tokio::sync::watch;
 
 use super::Home;
+use super::export::{self, Exports};
 use super::followers::{Follower, Gone, Unbelieved};
 use super::frame::Frame;
 use super::hub::{Hub, Refusal, Refusals, deadline, rejection_name, unix_ns};
@@ -47,6 +48,8 @@ pub(super) struct Driver {
     home: Rc<dyn Home>,
     planner: Arc<Planner>,
     state: watch::Sender<Arc<RedirectState>>,
+    /// Who else is told.
+    exports: Rc<Exports>,
     demand: DemandMeter,
     lately: Lately,
     interference: Interference,
@@ -79,7 +82,7 @@ impl Driver {
         hub: Rc<Hub>,
         home: Rc<dyn Home>,
         planner: Planner,
-        state: watch::Sender<Arc<RedirectState>>,
+        (state, exports): (watch::Sender<Arc<RedirectState>>, Rc<Exports>),
     ) -> Self {
         let me = hub.config.site;
         let (sites, period) = (hub.peers.len(), planner.config().period);
@@ -91,6 +94,7 @@ impl Driver {
             home,
             planner: Arc::new(planner),
             state,
+            exports,
             demand: DemandMeter::default(),
             lately: Lately::default(),
             interference,
@@ -200,6 +204,8 @@ impl Driver {
         self.hedges = hedges(self.hedges, &plan);
         let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
         self.direct(&row, good_until, spare);
+        let rows = self.sites().map(|site| plan.row(site)).collect();
+        self.exports.plan(export::Planned { rows, good_until });
         self.plans += 1;
         self.plans_cpu += cpu;
         if cpu > self.planner.config().period / 4 {
@@ -328,6 +334,7 @@ impl Driver {
             enforced: self.enforced.clone(),
             controller: None,
             counts: self.counts(),
+            exports: self.exports.states(),
             paths: self.last.as_ref().map(|last| paths(&last.snapshot)).unwrap_or_default(),
         };
         self.state.send_replace(Arc::new(state));

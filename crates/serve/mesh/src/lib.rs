@@ -30,12 +30,14 @@
 //! | `interference` | do the curves still hold, and what are they by now? |
 //! | `state` [`metrics`] `follower_metrics` | for people |
 //! | [`envoy`] | Envoy as a data plane: the plan as assignments, its reports as demand |
+//! | [`export`] `shares` | the plan for Istio, Kubernetes and DNS |
 //!
 //! **A thread of its own**: an echo that waits for a dashboard or a solver looks like distance.
 //! The solver runs on another one beside it.
 
 pub mod config;
 pub mod envoy;
+pub mod export;
 
 mod accept;
 mod controller;
@@ -53,6 +55,7 @@ pub mod metrics;
 mod pace;
 mod settings;
 mod setup;
+mod shares;
 mod state;
 mod wire;
 
@@ -77,6 +80,8 @@ use evenkeel_geo::demand::SplitTally;
 use evenkeel_geo::traffic::{Directive, Ended};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_settings::address::ServerAddress;
+use export::config::ExportsConfig;
+use export::{Exports, Here};
 pub use follower::{Follower, FollowerConfig};
 use hub::Hub;
 pub use identity::Files;
@@ -97,6 +102,10 @@ pub trait Home {
     /// leaves some out: all and none where nobody tells.
     fn content(&self) -> (Probability, Probability) {
         (Probability::ONE, Probability::ZERO)
+    }
+    /// By site, what is up there as far as this process knows, for whoever else is told the plan.
+    fn standing(&self) -> Vec<export::Standing> {
+        Vec::new()
     }
     /// Enforces a plan.
     fn direct(&self, directive: Directive);
@@ -130,6 +139,8 @@ pub struct MeshConfig {
     pub probe_interval: Duration,
     /// How the curves of this site learn; default from a profile. `None`: they do not.
     pub learns: Option<Prior>,
+    /// Who else is told the plan; default nobody.
+    pub exports: ExportsConfig,
 }
 
 impl MeshConfig {
@@ -151,6 +162,7 @@ impl MeshConfig {
             connections: 3,
             probe_interval: Duration::from_millis(200),
             learns: Some(Prior::Profile),
+            exports: ExportsConfig::default(),
         }
     }
 
@@ -251,6 +263,7 @@ pub struct Mesh {
     planner: Planner,
     sync: EpochSync,
     identity: Identity,
+    exports: Exports,
     listener: TcpListener,
     state: watch::Sender<Arc<RedirectState>>,
 }
@@ -269,8 +282,9 @@ impl Mesh {
     /// with the file and the likely cause.
     pub fn open(config: MeshConfig, planner: Planner, listener: TcpListener) -> io::Result<Self> {
         let (sync, identity) = config.parts(&planner)?;
+        let exports = Exports::open(&config.exports)?;
         let state = watch::Sender::new(Arc::default());
-        Ok(Self { config, planner, sync, identity, listener, state })
+        Ok(Self { config, planner, sync, identity, exports, listener, state })
     }
 
     /// How the mesh stands, as it changes.
@@ -293,8 +307,10 @@ impl Mesh {
         home: Rc<dyn Home>,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        let Self { config, planner, sync, identity, listener, state } = self;
+        let Self { config, planner, sync, identity, exports, listener, state } = self;
         let hub = Rc::new(Hub::new(config, clock, sync, identity, &planner));
+        let exports = Rc::new(exports);
+        let told = Rc::clone(&exports);
         let mut parts = JoinSet::new();
         parts.spawn_local(accept::take(Rc::clone(&hub), listener.into()));
         for line in lines(&hub.config) {
@@ -307,17 +323,31 @@ impl Mesh {
             });
         }
         parts.spawn_local(reload(Rc::clone(&hub)));
-        parts.spawn_local(Driver::new(hub, home, planner, state).run());
+        let here = Rc::new(here(&hub, &home));
+        parts.spawn_local(Rc::clone(&exports).keep(Rc::clone(&here)));
+        let driver = Driver::new(hub, home, planner, (state, exports));
+        parts.spawn_local(driver.run());
         let running = async {
             let ended = parts.join_next().await.expect("it has parts");
             ended.map_err(io::Error::other).and_then(|result| result)
         };
-        evenkeel_runtime::accept::first(running, async {
+        let ended = evenkeel_runtime::accept::first(running, async {
             stop.await;
             Ok(())
         })
-        .await
+        .await;
+        parts.shutdown().await; // nothing else is told after this
+        told.withdraw(&here).await;
+        ended
     }
+}
+
+/// Where others are told the plan from.
+fn here(hub: &Rc<Hub>, home: &Rc<dyn Home>) -> Here {
+    let of = Rc::clone(hub);
+    let tell = Box::new(move |words| of.tell(words));
+    let (clock, site, sites) = (hub.clock, hub.config.site, hub.peers.len());
+    Here { clock, site, sites, home: Rc::clone(home), tell }
 }
 
 /// The connections that a site has to others.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::export::ExportState;
 use super::follower_metrics;
 use super::state::{PathState, RedirectState, SiteState};
 use evenkeel_runtime::component::{Endpoint, Surface};
@@ -186,6 +187,20 @@ const OF_ALL: [Metric<RedirectState>; 17] = [
     ),
 ];
 
+const OF_EXPORTS: [Metric<ExportState>; 3] = [
+    counter(
+        "evenkeel_redirect_exports_total",
+        "Times that Istio, Kubernetes or DNS was told the plan, and has it.",
+        |it| it.told.into(),
+    ),
+    counter("evenkeel_redirect_exports_failed_total", "Times that this failed.", |it| {
+        it.failed.into()
+    }),
+    gauge("evenkeel_redirect_exports_failing", "1 while it has another plan: an alarm.", |it| {
+        it.problem.is_some().into()
+    }),
+];
+
 /// What the mesh of a process shows, or nothing where there is none; with the upstream whose
 /// requests are shared.
 #[must_use]
@@ -209,6 +224,7 @@ pub fn collect(scrape: &mut Scrape, state: &RedirectState) {
     scrape.table(&OF_SITES, sites.clone().map(|it| (vec![("datacenter", &*it.name)], it)));
     let paths = sites.filter_map(|it| Some((vec![("datacenter", &*it.name)], it.path.as_ref()?)));
     scrape.table(&OF_PATHS, paths);
+    scrape.table(&OF_EXPORTS, state.exports.iter().map(|it| (vec![("to", it.to)], it)));
     follower_metrics::collect(scrape, state);
 }
 

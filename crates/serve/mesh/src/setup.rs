@@ -13,6 +13,7 @@ use evenkeel_settings::profile;
 
 use super::{Files, Follower, FollowerConfig, Member, Mesh, MeshConfig, wrong};
 use crate::config::{RedirectConfig, RedirectSite};
+use crate::export::Exports;
 
 /// A certificate that expires within so many days is worth a word.
 const DAYS_LEFT_MIN: u32 = 14;
@@ -57,6 +58,7 @@ pub fn check(config: &RedirectConfig) -> Result<Vec<String>, Vec<io::Error>> {
             if config.sites.iter().all(|site| !site.curves.is_empty()) {
                 doubts = unequal(&planner, &mesh.names);
             }
+            Exports::open(&mesh.exports)?;
             mesh.parts(&planner).map(drop)
         }),
         false => mesh.files.load(&mesh.names, mesh.site).map(drop),
@@ -151,6 +153,7 @@ fn mesh(config: &RedirectConfig) -> MeshConfig {
         connections: config.connections,
         probe_interval: config.probe_interval,
         learns: config.learns(),
+        exports: config.exports.clone(),
         ..MeshConfig::new(config.site, names, peers, files)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::export::ExportState;
 use evenkeel_geo::ALL_PPM;
 use evenkeel_geo::epoch::{Alarm, Path, SiteId, SiteSet};
 use evenkeel_geo::joint::Prices;
@@ -43,6 +44,8 @@ pub struct RedirectState {
     pub controller: Option<ControllerState>,
     /// What was counted since the start.
     pub counts: CountsState,
+    /// Who else is told the plan.
+    pub exports: Vec<ExportState>,
     /// By site and then by the site that it leads to: the way, as the first told it last; `None`
     /// for sites themselves and where nothing was heard. Empty before the first plan.
     #[serde(skip)]

@@ -7,6 +7,7 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use evenkeel_core::Health;
 use evenkeel_core::units::Probability;
 use evenkeel_geo::demand::SplitTally;
 use evenkeel_geo::traffic::{Directive, Ended};
@@ -16,6 +17,7 @@ use crate::config::Config;
 #[cfg(feature = "envoy")]
 use evenkeel_mesh::envoy;
 use evenkeel_mesh::envoy::{Cluster, Feed, Locality, Plane, Sources, Tell};
+use evenkeel_mesh::export::Standing;
 use evenkeel_mesh::{Home, RedirectState};
 use evenkeel_placement::{RoundTripSource, SitePaths};
 use evenkeel_proxy::config::UpstreamConfig;
@@ -30,6 +32,8 @@ pub(crate) struct UpstreamHome {
     pub(crate) states: Arc<UpstreamStates>,
     /// The upstream, by its place in the configuration.
     pub(crate) upstream: usize,
+    /// The same as others see it who are told the plan.
+    pub(crate) cluster: Option<Cluster>,
 }
 
 impl Home for UpstreamHome {
@@ -43,6 +47,19 @@ impl Home for UpstreamHome {
 
     fn content(&self) -> (Probability, Probability) {
         self.states.home_content(self.upstream)
+    }
+
+    fn standing(&self) -> Vec<Standing> {
+        let plans = self.states.plans(self.upstream);
+        let health = &plans.borrow().health;
+        let is_up = |slot: usize| health.get(slot).is_none_or(|health| *health == Health::Up);
+        let localities = self.cluster.iter().flat_map(|cluster| &cluster.localities);
+        let standing = |locality: &Locality| {
+            let all = locality.endpoints.iter().copied().zip(locality.slots.clone());
+            let up = all.filter(|(_, slot)| is_up(*slot)).map(|(address, _)| address).collect();
+            Standing { is_usable: locality.slots.clone().any(is_up), up }
+        };
+        localities.map(standing).collect()
     }
 
     fn direct(&self, directive: Directive) {

@@ -582,8 +582,9 @@ impl Whole {
         };
         let name = self.config.upstreams[upstream].common.name.clone();
         let surface = redirect::metrics::surface(Some((mesh.state(), name)));
-        let (home, clock) =
-            (UpstreamHome { states: Arc::clone(&self.states), upstream }, self.clock);
+        let cluster = adapters::cluster_of(&self.config.upstreams[upstream].common);
+        let home = UpstreamHome { states: Arc::clone(&self.states), upstream, cluster };
+        let clock = self.clock;
         let run = move |stop| mesh.run(clock, Rc::new(home), stopped(stop));
         (vec![Job::new(Place::Own("redirect".to_owned()), run)], surface)
     }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+use evenkeel_core::request::ring::{Asked, Consistency, Presence, travel};
 use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::joint::{Prices, Service};
@@ -9,6 +10,8 @@ use evenkeel_geo::planner::Writes;
 use evenkeel_mesh::config::RedirectPair;
 use evenkeel_server::config::Config;
 use evenkeel_settings::Node;
+use evenkeel_testkit::certificates::Authority;
+use evenkeel_testkit::folder::Folder;
 
 /// The three sites of the guide, and what is added to its `[redirect]` and behind its sites.
 fn configuration(keys: &str, behind: &str) -> String {
@@ -71,6 +74,53 @@ fn limits_alone_need_no_aim_of_cost_and_bring_no_prices() {
     let planner = read("", &limit).unwrap().redirect.unwrap().planner();
     assert_eq!(planner.prices, None);
     assert_eq!(planner.limits_ppm.unwrap()[0][1], 50_000);
+}
+
+/// The tables of the guide.
+fn exports() -> String {
+    let guide = include_str!("../../../../docs/redirect.md");
+    let (_, rest) = guide.split_once("```toml\n[redirect.istio]").unwrap();
+    format!("[redirect.istio]{}", rest.split("```").next().unwrap())
+}
+
+#[test]
+fn nobody_else_is_told_the_plan_without_a_word_and_the_guide_tells_three() {
+    assert!(read("", "").unwrap().redirect.unwrap().exports.is_empty());
+    let told = read("", &exports()).unwrap().redirect.unwrap().exports;
+    let (istio, kubernetes, dns) =
+        (told.istio.unwrap(), told.kubernetes.unwrap(), told.dns.unwrap());
+    assert_eq!(istio.localities, ["eu-west-2/*", "eu-west-1/*", "eu-central-1/*"]);
+    assert_eq!((istio.namespace.as_str(), istio.name.as_str()), ("default", "shop"));
+    assert_eq!(kubernetes.zones, ["zone-a", "zone-b", "zone-c"]);
+    assert_eq!(dns.targets[1], ("ireland.shop.example".to_owned(), 443));
+    assert_eq!(dns.key.unwrap().0, "evenkeel");
+}
+
+#[test]
+fn what_others_cannot_be_told_is_refused_with_its_place() {
+    for (from, to, says) in [
+        ("ireland = \"eu-west-1/*\"", "paris = \"eu/*\"", "the site \"paris\""),
+        ("eu-west-2/*", "eu//x", "a locality such as"),
+        ("service = \"shop\"", "service = \"Shop\"", "small letters, digits and hyphens"),
+        ("\"zone-b\"", "\"zone b\"", "letters, digits, hyphens, _ or ."),
+        (
+            "name = \"_http._tcp.london.shop.example\"",
+            "name = \"shop.test\"",
+            "a name in \"shop.example\"",
+        ),
+        (", frankfurt = \"frankfurt.shop.example:443\"", "", "none for \"frankfurt\""),
+        ("london.shop.example:443", "london.shop.example", "a host and a port"),
+        ("key_name = \"evenkeel\"\n", "", "key_file alone, expected both"),
+        ("server = \"10.0.0.53:53\"", "server = \"ns.shop.example\"", "server"),
+        ("server =", "ttl = \"1500ms\"\nserver =", "whole seconds"),
+    ] {
+        let text = exports().replacen(from, to, 1);
+        assert_ne!(text, exports(), "{from}");
+        let found = read("", &text).unwrap_err();
+        assert!(found.iter().any(|problem| problem.contains(says)), "{to}: {found:#?}");
+    }
+    let found = read("writes_stay = true", &exports()).unwrap_err();
+    assert_eq!(found.iter().filter(|it| it.contains("all are divided alike")).count(), 3);
 }
 
 /// What each site of the guide is told to be for plans by price.
@@ -171,5 +221,56 @@ fn mistakes_are_told_with_their_lines() {
         let found = read(keys, &behind).unwrap_err();
         assert!(found.iter().any(|problem| problem.contains(says)), "{behind}: {found:#?}");
         assert!(found.iter().all(|problem| problem.starts_with("run.toml:")), "{found:#?}");
+    }
+}
+
+const CASSANDRA: &str = include_str!("../../../../docs/cassandra.md");
+
+/// The guide's three sites, as each of them has to be: as far as a site can be checked without
+/// nodes.
+#[test]
+fn the_three_sites_of_the_guide_of_cassandra_are_sound_at_each_site() {
+    let (folder, authority) = (Folder::new("cassandra-guide"), Authority::new());
+    let mut blocks = CASSANDRA.split("```toml\n").skip(1).map(|it| it.split("```").next().unwrap());
+    let london = blocks.find(|block| block.contains("[redirect]")).unwrap();
+    for (number, site, datacenter) in
+        [(1, "london", "eu_west_2"), (2, "ireland", "eu_west_1"), (3, "frankfurt", "eu_central_1")]
+    {
+        let certificates = folder.path().join("certificates");
+        let files = authority.write(&certificates, &[site]);
+        std::fs::rename(files.certificate, certificates.join(format!("{site}.pem"))).unwrap();
+        std::fs::rename(files.key, certificates.join(format!("{site}.key"))).unwrap();
+        let text = london
+            .replace("site = \"london\"", &format!("site = \"{site}\""))
+            .replace("listen = \"10.1.0.1", &format!("listen = \"10.{number}.0.1"))
+            .replace("certificates/london", &format!("certificates/{site}"))
+            .replace(
+                "[\"10.1.0.11:9042\", \"10.1.0.12:9042\"]",
+                &format!("[\"10.{number}.0.11:9042\"]"),
+            )
+            .replacen("datacenter = \"eu_west_2\"", &format!("datacenter = \"{datacenter}\""), 1);
+        let path = folder.file(&format!("{site}.toml"));
+        std::fs::write(&path, text).unwrap();
+        let config = Config::load(&path).unwrap_or_else(|problems| panic!("{site}: {problems}"));
+        let redirect = config.redirect.unwrap();
+        assert_eq!(redirect.sites[redirect.site.index()].datacenter.as_deref(), Some(datacenter));
+        assert_eq!(redirect.planner().limits_ppm.unwrap()[0][2], 100_000);
+        assert_eq!(evenkeel_mesh::check(&redirect).unwrap(), [""; 0]);
+    }
+}
+
+#[test]
+fn the_table_of_consistency_levels_says_of_all_whether_they_move() {
+    for level in Consistency::ALL {
+        let asked = Asked {
+            consistency: level,
+            serial: None,
+            is_conditional: false,
+            is_write: false,
+            writes_stay: false,
+        };
+        let row = CASSANDRA.lines().find(|line| line.starts_with(&format!("| `{level}`"))).unwrap();
+        let moves = if travel(&asked, Presence::There).is_ok() { "yes" } else { "no" };
+        assert_eq!(row.split('|').nth(3).unwrap().trim(), moves, "{row}");
     }
 }

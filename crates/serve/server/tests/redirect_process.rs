@@ -166,7 +166,7 @@ fn mistakes_in_the_configuration_of_sites_are_told_with_their_lines() {
         (
             "[redirect]\n",
             "[envoy]\ndirectory = 'e'\n[redirect]\n",
-            "tells Envoys where requests go",
+            "tells others where requests go",
         ),
         ("curves = ['four.toml']", "curves = 7", "curves"),
         ("objective = '100ms'\n", "", "objective"),

@@ -119,10 +119,36 @@ fn at_high_load_the_gate_closes() {
     assert!(by_quantile > by_objective, "{by_quantile} by quantile, {by_objective}");
 }
 
+/// The study's data centre: sixteen servers of one request each, at 0.92 of what they can do.
+const KNEE: [&str; 8] = [
+    "cluster.servers=16",
+    "cluster.concurrency=1",
+    "cluster.replication_factor=16",
+    "cluster.service_mean='10ms'",
+    "workload.utilisation=0.92",
+    "workload.objective='80ms'",
+    "workload.requests=80_000",
+    "faults=[]",
+];
+
+/// The joint study's F7: at the knee copies by a quantile only add load, though a bucket bounds
+/// them. Without the gate there is `utilisation_max = 1`.
+#[test]
+fn at_the_knee_copies_by_a_quantile_are_held_back_by_the_gate_and_harm_without_it() {
+    let of = |gate: &str| {
+        let hedge = format!("run.hedge={{budget = 0.05{gate}}}");
+        shares(&shipped(&[&[hedge.as_str()][..], &KNEE].concat()), BY_OBJECTIVE)
+    };
+    let (alone, _) = shares(&shipped(&KNEE), ALONE);
+    let [(gated, few), (ungated, many)] = ["", ", utilisation_max = 1"].map(of);
+    assert!(ungated > 1.5 * alone && many > 0.01, "{ungated} of {alone}, {many} copies");
+    assert!(gated < 1.15 * alone && few < 0.2 * many, "{gated} of {alone}, {few} copies");
+}
+
 #[test]
 fn the_two_kinds_of_hedge_can_be_compared_in_one_scenario() {
     let sets = ["workload.requests=20_000"];
-    let quantile = shipped(&["run.hedge={budget = 0.05}", sets[0]]);
+    let quantile = shipped(&["run.hedge={budget = 0.05, utilisation_max = 1}", sets[0]]);
     let plain = evenkeel_sim::run(&quantile, BY_OBJECTIVE, 1);
     let named = evenkeel_sim::run(&shipped(&sets), BY_QUANTILE, 1);
     assert_eq!(plain.digest, named.digest, "the objective is not looked at");

@@ -11,10 +11,12 @@
 //! | `message.rs` | questions and answers as bytes |
 //! | `names.rs` | where names led last, for whoever connects |
 //! | `system.rs` | `/etc/hosts`, `/etc/resolv.conf` |
+//! | [`update`] | records that a server is told to have |
 
 mod message;
 mod names;
 mod system;
+pub mod update;
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -198,8 +200,7 @@ async fn ask(conf: &Conf, name: &str, kind: Kind) -> Result<Option<Records>, Loo
 }
 
 async fn ask_one(server: SocketAddr, name: &str, kind: Kind) -> Result<Said, LookupError> {
-    // Keyed at random for each: nobody can guess it.
-    let id = RandomState::new().hash_one(name) as u16;
+    let id = random(name);
     let no_name = || LookupError::NoName(name.to_owned());
     let question = message::question(id, name, kind).ok_or_else(no_name)?;
     let unreachable = |error| LookupError::Unreachable { server, error };
@@ -211,6 +212,11 @@ async fn ask_one(server: SocketAddr, name: &str, kind: Kind) -> Result<Said, Loo
     }
     let bytes = over_tcp(server, &question).await.map_err(unreachable)?;
     message::answer(&bytes, id, name, kind).map_err(|_| LookupError::Malformed { server })
+}
+
+/// The number of a message: keyed at random for each, so that nobody can guess it.
+fn random(name: &str) -> u16 {
+    RandomState::new().hash_one(name) as u16
 }
 
 /// Sends a question and reads until something is an answer to it.

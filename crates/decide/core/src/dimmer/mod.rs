@@ -683,6 +683,8 @@ impl Arrivals {
 }
 
 #[cfg(test)]
+mod fights;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod unknown_cores;

@@ -16,6 +16,7 @@ use rustls_pki_types::ServerName;
 
 use crate::config::PRICE_PERCENT;
 use crate::config::{RedirectConfig, RedirectPair, RedirectSite, prices};
+use crate::export;
 
 /// What a quantum beyond saturation costs with `overload = "priced"`, unless said otherwise.
 const OVERLOAD_PRICE: f64 = 0.01;
@@ -56,6 +57,15 @@ impl<'a> Redirect<'a> {
         let prices = prices::read(table, aim.is_none());
         prices::check(table, &sites, (prices.is_some(), through.is_some()));
         let aim = aim.unwrap_or(Aim::Violations);
+        let writes_stay = table.key("writes_stay").boolean().or(false);
+        let why_not = match (through.is_some(), writes_stay, has_bound) {
+            (true, ..) => Some(("controller", "it at the controller of this site, which plans")),
+            (_, true, _) => Some(("writes_stay", "writes_stay = false: all are divided alike")),
+            (.., true) => Some(("a Cassandra upstream", "an HTTP upstream: drivers go by nodes")),
+            _ => None,
+        };
+        let names: Vec<&str> = sites.iter().map(|site| site.name.as_str()).collect();
+        let exports = export::config::read(table, &names, why_not);
         let config = RedirectConfig {
             upstream,
             site,
@@ -76,10 +86,11 @@ impl<'a> Redirect<'a> {
             quantum_ppm: (quantum * PPM).round() as u32,
             load_bias: load_bias.or(LOAD_BIAS),
             learn: learn(table, &sites, through.is_some()),
-            writes_stay: table.key("writes_stay").boolean().or(false),
+            writes_stay,
             has_bound,
             connections: connections.or(3),
             probe_interval: duration(table, "probe_interval", 10 * MS..=500 * MS, 200 * MS),
+            exports,
             sites,
         };
         Self { config, listen }

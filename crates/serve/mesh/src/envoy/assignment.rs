@@ -1,9 +1,9 @@
 //! What Envoy is told: localities, their weights, their endpoints.
 //!
-//! **Weights** are whole parts of [`WEIGHT_TOTAL`], by largest remainder: every share is kept to
-//! within one part. Their sum stays far below the 2³² − 1 that Envoy allows for one priority.
-//! All localities have priority 0: with more than one priority Envoy would fill the first and
-//! spill over, and weights would count for nothing between them.
+//! **Weights** are whole parts of [`WEIGHT_TOTAL`] ([`parts`]). Their sum stays far below the
+//! 2³² − 1 that Envoy allows for one priority. All localities have priority 0: with more than one
+//! priority Envoy would fill the first and spill over, and weights would count for nothing between
+//! them.
 //!
 //! **What gets nothing has no weight.** Envoy refuses a weight of 0 (its rule is "at least 1"), and
 //! the whole assignment with it. A locality without a weight gets no requests, but it is there:
@@ -22,6 +22,8 @@ use evenkeel_core::Health;
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::split::PlanRow;
 use serde_json::{Value, json};
+
+use crate::shares::parts;
 
 /// The sum of an assignment's weights: parts per million.
 pub const WEIGHT_TOTAL: u32 = 1_000_000;
@@ -92,7 +94,7 @@ impl Cluster {
         let endpoints: Vec<_> = self.localities.iter().enumerate().map(endpoints).collect();
         let is_usable: Vec<bool> =
             endpoints.iter().map(|endpoints| !endpoints.is_empty()).collect();
-        let weights = weights(row, self.home, &is_usable);
+        let weights = parts(row, self.home, &is_usable, WEIGHT_TOTAL);
         let named = self.localities.iter().zip(endpoints).zip(weights);
         named
             .filter(|((_, endpoints), _)| !endpoints.is_empty())
@@ -103,35 +105,6 @@ impl Cluster {
             })
             .collect()
     }
-}
-
-/// By site, its weight: the plan's share, what an unusable site should have had at home.
-///
-/// Whole numbers by largest remainder (Hamilton's method), ties to the lower index: the sum is
-/// [`WEIGHT_TOTAL`], and every weight is within 1 of the share's exact part of it.
-fn weights(row: Option<&PlanRow>, home: SiteId, is_usable: &[bool]) -> Vec<u32> {
-    let whole = row.map_or(0, PlanRow::whole_per_1000_s);
-    let rate = |site: usize| {
-        let can = site != home.index() && is_usable[site];
-        row.filter(|_| can).and_then(|row| row.rates_per_1000_s.get(site)).copied().unwrap_or(0)
-    };
-    let mut rates: Vec<u64> = (0..is_usable.len()).map(rate).collect();
-    let elsewhere: u64 = rates.iter().sum();
-    // Without a plan, or with one for no demand, home is all there is.
-    rates[home.index()] = (whole - elsewhere).max(u64::from(whole == 0));
-    let whole = u128::from(whole.max(1));
-    let exact = |rate: &u64| u128::from(*rate) * u128::from(WEIGHT_TOTAL);
-    let mut weights: Vec<u32> = rates
-        .iter()
-        .map(|rate| u32::try_from(exact(rate) / whole).unwrap_or(WEIGHT_TOTAL))
-        .collect();
-    let mut by_remainder: Vec<usize> = (0..rates.len()).collect();
-    by_remainder.sort_by_key(|&site| std::cmp::Reverse(exact(&rates[site]) % whole));
-    let missing = WEIGHT_TOTAL - weights.iter().sum::<u32>();
-    for site in by_remainder.into_iter().take(missing as usize) {
-        weights[site] += 1;
-    }
-    weights
 }
 
 impl Assignment {
@@ -164,8 +137,6 @@ impl Assignment {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn row(demand: u64, rates: &[u64]) -> PlanRow {
@@ -277,42 +248,5 @@ mod tests {
             (&address["address"], &address["port_value"]),
             (&json!("127.0.0.1"), &json!(9010))
         );
-    }
-
-    proptest! {
-        #[test]
-        fn every_share_is_kept_to_within_one_part(
-            demand in 0_u64..=1 << 40,
-            rates in prop::collection::vec(prop_oneof![Just(0), 0_u64..1 << 36], 2..=16),
-            home in 0_usize..2,
-            usable in prop::collection::vec(any::<bool>(), 16),
-        ) {
-            let sites = rates.len();
-            let home = SiteId::new(home);
-            let mut is_usable = usable[..sites].to_vec();
-            is_usable[home.index()] = true;
-            let plan = PlanRow { origin: home, ..row(demand, &rates) };
-            let weights = weights(Some(&plan), home, &is_usable);
-            prop_assert_eq!(weights.iter().map(|one| u64::from(*one)).sum::<u64>(),
-                u64::from(WEIGHT_TOTAL));
-            // The splitter's own shares are the model; those of unusable sites are home's.
-            let share = |site: usize| plan.share(SiteId::new(site)).value();
-            for site in 0..sites {
-                let expected = if plan.whole_per_1000_s() == 0 {
-                    f64::from(u8::from(site == home.index()))
-                } else if site == home.index() {
-                    let others = (0..sites).filter(|&other| other != site && is_usable[other]);
-                    1.0 - others.map(share).sum::<f64>()
-                } else if is_usable[site] {
-                    share(site)
-                } else {
-                    0.0
-                };
-                let got = f64::from(weights[site]) / f64::from(WEIGHT_TOTAL);
-                let part = 1.0 / f64::from(WEIGHT_TOTAL);
-                prop_assert!((got - expected).abs() <= part * 1.001, "{site}: {got} {expected}");
-                prop_assert!(is_usable[site] || weights[site] == 0);
-            }
-        }
     }
 }

@@ -65,8 +65,6 @@ pub(super) async fn keep(
 
 /// Writes the file of one cluster. May wait for a disk.
 fn write(directory: &Path, assignment: &Assignment) -> io::Result<()> {
-    let name = format!("{}.json", assignment.cluster);
-    let temporary = directory.join(format!(".{name}.new"));
-    std::fs::write(&temporary, assignment.to_json())?;
-    std::fs::rename(&temporary, directory.join(name))
+    let path = directory.join(format!("{}.json", assignment.cluster));
+    crate::export::file::replace(&path, &assignment.to_json())
 }

@@ -94,6 +94,9 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         && let Some(upstream) = upstreams.get(redirect.config.upstream)
     {
         check_known_sites(&redirect.config, upstream);
+        if redirect.config.exports.kubernetes.is_some() {
+            check_addresses_alone(upstream, "[redirect.kubernetes]");
+        }
         check_places(upstream);
     }
     let redirect = redirect.map(|redirect| redirect.config);
@@ -217,8 +220,13 @@ fn check_envoy(table: &mut Table<'_>, upstream: &Upstream<'_>) {
         let expected = "an HTTP upstream: Envoy routes requests, not coordinators";
         table.problem("envoy", Mismatch::new("[envoy] with a Cassandra upstream", expected));
     }
+    check_addresses_alone(upstream, "[envoy]");
+}
+
+/// Who is told where requests go takes addresses, no names.
+fn check_addresses_alone(upstream: &Upstream<'_>, table: &str) {
     for replica in upstream.replicas.iter().filter(|it| it.server.inet().is_none()) {
-        let hint = "[envoy] tells Envoys where requests go, and these take no others";
+        let hint = format!("{table} tells others where requests go, and these take no others");
         replica.problem("an IP address with a port", hint);
     }
 }

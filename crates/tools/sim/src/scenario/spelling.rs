@@ -16,8 +16,8 @@ pub struct Spelling<'a> {
     pub policy: &'a str,
     /// Whether it hedges (`+hedge`, or `+quantile-hedge`).
     pub is_hedged: bool,
-    /// Whether it hedges by the quantile although the scenario sets an objective for hedges
-    /// (`+quantile-hedge`): to compare the two.
+    /// Whether it hedges by the quantile and a bucket alone, as published, although the scenario
+    /// sets an objective for hedges (`+quantile-hedge`): to compare the two.
     pub is_by_quantile: bool,
     /// What stands before the replicas, when a suffix says it.
     pub guard: Option<Kind>,
@@ -29,10 +29,10 @@ pub struct Spelling<'a> {
 /// price, and that with demand foreknown.
 const RUNS: [(&str, &str); 6] = [
     ("joint", "least-outstanding+joint+feed-forward+hedge"),
-    ("loops", "least-outstanding+planned+published+hedge"),
+    ("loops", "least-outstanding+planned+published+quantile-hedge"),
     ("redirect", "least-outstanding+kurma+full"),
     ("brownout", "least-outstanding+failover+published"),
-    ("hedge", "least-outstanding+failover+full+hedge"),
+    ("hedge", "least-outstanding+failover+full+quantile-hedge"),
     ("hindsight", "least-outstanding+hindsight+feed-forward+hedge"),
 ];
 
@@ -65,8 +65,10 @@ impl<'a> Spelling<'a> {
 
     /// How it hedges, given how the scenario says to; `None` when it does not.
     pub fn hedge(&self, of_scenario: &HedgeConfig) -> Option<HedgeConfig> {
-        let objective = of_scenario.objective.filter(|_| !self.is_by_quantile);
-        self.is_hedged.then(|| HedgeConfig { objective, ..of_scenario.clone() })
+        let as_published =
+            HedgeConfig { objective: None, utilisation_max: 1.0, ..of_scenario.clone() };
+        let hedge = if self.is_by_quantile { as_published } else { of_scenario.clone() };
+        self.is_hedged.then_some(hedge)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Hedging: a second copy to another replica when the first takes longer than most.
 //!
 //! Two rules say after which delay: a quantile, described here, or an objective
-//! ([`super::objective`]). What follows them is one: the gate on late requests and the bucket.
+//! ([`super::objective`]). What follows them is one: the gate on late requests, the gate on load
+//! ([`super::load`]: where copies cost more than they save, which no plan need say) and the bucket.
 //!
 //! **Signal**: latency of first copies over the last periods, those that were given up included
 //! with the time they had taken (leaving them out would teach that answers are faster than they
@@ -18,6 +19,7 @@ use core::any::Any;
 
 use crate::distribution::RollingRecorder;
 use crate::request::call::Kind;
+use crate::request::redundancy::load::{Load, TICKS_PER_WINDOW, UTILISATION_MAX};
 use crate::request::redundancy::objective::{Aim, Kept, ObjectiveConfig, Plan};
 use crate::request::redundancy::{Budget, Lasted, Redundancy};
 use crate::time::{Duration, Instant};
@@ -39,6 +41,9 @@ pub struct HedgeConfig {
     pub copies_max: usize,
     /// No hedging while more than this share of requests would hedge: 0.5.
     pub late_share_max: f64,
+    /// By the quantile, the utilisation by first copies around which copies begin to hurt: 0.78.
+    /// At 1 there is no such gate. An objective has its own.
+    pub utilisation_max: f64,
     /// The shortest delay, whatever the quantile says: 0.
     pub delay_min: Duration,
     /// How far back latencies count: 10 s.
@@ -54,6 +59,7 @@ impl Default for HedgeConfig {
             burst_max: 10.0,
             copies_max: 1,
             late_share_max: 0.5,
+            utilisation_max: UTILISATION_MAX,
             delay_min: Duration::ZERO,
             window: Duration::from_secs(10),
         }
@@ -63,8 +69,58 @@ impl Default for HedgeConfig {
 /// What says after which delay a copy leaves.
 #[derive(Debug)]
 enum Rule {
-    Quantile(Box<RollingRecorder>),
+    Quantile(Box<Quantile>),
     Objective(Box<Aim>),
+}
+
+/// The rule of a quantile.
+#[derive(Debug)]
+struct Quantile {
+    latency: RollingRecorder,
+    load: Load,
+    period: Duration,
+    next_tick: Instant,
+    kept: Kept,
+}
+
+impl Quantile {
+    fn new(window: Duration, utilisation_max: f64) -> Self {
+        let latency = RollingRecorder::new(window, Hedge::SAMPLES_MIN);
+        Self {
+            latency: latency.expect("the window is above zero"),
+            load: Load::new(utilisation_max),
+            period: window / TICKS_PER_WINDOW,
+            next_tick: Instant::ZERO,
+            kept: Kept::default(),
+        }
+    }
+
+    /// A copy ended; the latency at the quantile by now, if it was a first one.
+    fn note(
+        &mut self,
+        now: Instant,
+        copy: &Lasted<'_>,
+        (quantile, delay): (Probability, Option<Duration>),
+    ) -> Option<Duration> {
+        self.load.note(copy, delay.unwrap_or(copy.latency));
+        if now >= self.next_tick {
+            self.next_tick = now + self.period;
+            self.load.tick();
+        }
+        if copy.kind != Kind::First {
+            return delay;
+        }
+        self.latency.record(now, copy.latency);
+        self.latency.quantile_cached(now, quantile)
+    }
+
+    fn permits(&mut self, budget: &mut Budget) -> bool {
+        if self.load.is_closed() {
+            self.kept.by_load += 1;
+            return false;
+        }
+        budget.withdraw()
+    }
 }
 
 /// How a hedge stands, for people.
@@ -77,7 +133,7 @@ pub struct HedgeStats {
     /// Whether copies are kept back because they are as late as the requests they should save.
     pub is_futile: bool,
     /// Utilisation by first copies, or the share of them that wait for others; `None` while it is
-    /// not known, and under a quantile.
+    /// not known.
     pub utilisation: Option<f64>,
     /// Violations that a copy is foretold to avoid: 0 to 1; `None` under a quantile.
     pub worth: Option<f64>,
@@ -133,10 +189,7 @@ impl Hedge {
                 let (share, delay_min) = (config.budget_share, config.delay_min);
                 Rule::Objective(Box::new(Aim::new(objective, share, delay_min, window)))
             }
-            None => {
-                let latency = RollingRecorder::new(window, Self::SAMPLES_MIN);
-                Rule::Quantile(Box::new(latency.expect("the window is above zero")))
-            }
+            None => Rule::Quantile(Box::new(Quantile::new(window, config.utilisation_max))),
         };
         Self {
             rule,
@@ -171,12 +224,10 @@ impl Redundancy for Hedge {
             self.late_share += (late - self.late_share) / Self::GATE_MEMORY;
         }
         match &mut self.rule {
-            Rule::Quantile(latency) if copy.kind == Kind::First => {
-                latency.record(now, copy.latency);
-                let learnt = latency.quantile_cached(now, self.config.quantile);
+            Rule::Quantile(rule) => {
+                let learnt = rule.note(now, copy, (self.config.quantile, self.delay));
                 self.delay = learnt.map(|delay| delay.max(self.config.delay_min));
             }
-            Rule::Quantile(_) => {}
             Rule::Objective(aim) => {
                 aim.note(now, copy);
                 self.delay = aim.delay();
@@ -193,7 +244,7 @@ impl Redundancy for Hedge {
             return false;
         }
         match &mut self.rule {
-            Rule::Quantile(_) => self.budget.withdraw(),
+            Rule::Quantile(rule) => rule.permits(&mut self.budget),
             Rule::Objective(aim) => aim.permits(&mut self.budget),
         }
     }
@@ -205,7 +256,11 @@ impl Redundancy for Hedge {
         let same_window = self.config.window == before.config.window;
         match (&mut self.rule, &mut before.rule) {
             (Rule::Quantile(mine), Rule::Quantile(theirs)) if same_window => {
-                core::mem::swap(mine, theirs);
+                core::mem::swap(&mut mine.latency, &mut theirs.latency);
+                mine.kept = theirs.kept;
+                if self.config.utilisation_max == before.config.utilisation_max {
+                    core::mem::swap(&mut mine.load, &mut theirs.load);
+                }
                 // Until the next answer says what the quantile is now.
                 self.delay = before.delay.map(|delay| delay.max(self.config.delay_min));
                 self.late_share = before.late_share;
@@ -225,7 +280,17 @@ impl Redundancy for Hedge {
     fn stats(&self) -> Option<HedgeStats> {
         let stats =
             HedgeStats { delay: self.delay, is_gated: self.is_gated(), ..HedgeStats::default() };
-        let Rule::Objective(aim) = &self.rule else { return Some(stats) };
+        let aim = match &self.rule {
+            Rule::Objective(aim) => aim,
+            Rule::Quantile(rule) => {
+                return Some(HedgeStats {
+                    is_gated: stats.is_gated || rule.load.is_closed(),
+                    utilisation: rule.load.utilisation(),
+                    kept: rule.kept,
+                    ..stats
+                });
+            }
+        };
         Some(HedgeStats {
             is_gated: stats.is_gated || aim.load().is_closed(),
             is_futile: aim.is_futile(),

@@ -30,6 +30,10 @@ use crate::request::call::Kind;
 use crate::request::redundancy::Lasted;
 use crate::time::{Duration, millis};
 
+/// Where copies begin to cost more than they save, by the joint study.
+pub const UTILISATION_MAX: f64 = 0.78;
+/// How often in a window of latencies the gate is moved.
+pub const TICKS_PER_WINDOW: u32 = 16;
 /// How far around its limit the gate changes its mind.
 const HYSTERESIS: f64 = 0.02;
 /// What must have been seen before anything is said.
@@ -277,6 +281,65 @@ mod tests {
         };
         let gate = [79, 81, 79, 77, 75, 79].map(&mut at);
         assert_eq!(gate, [false, true, true, true, false, false]);
+    }
+
+    /// A gate at 0.4 before a copy of every request, with first copies at 0.3: how often it changes
+    /// its mind. Without the rule a copy counts as a request.
+    fn changes_of_mind(copies_count: bool) -> usize {
+        let mut known = Load::new(0.4);
+        let (mut was_closed, mut changes) = (false, 0);
+        for _ in 0..400 {
+            let is_open = !known.is_closed();
+            let report = Feedback {
+                concurrency: Some(10),
+                ..Feedback::measured(0, if is_open { 6 } else { 3 }, Duration::from_millis(1))
+            };
+            for _ in 0..200 {
+                let first = Lasted { report: Some(&report), ..lasted(Kind::First, 1.0, 1) };
+                known.note(&first, AT_MOST);
+                if is_open {
+                    let kind = if copies_count { Kind::First } else { Kind::Hedge };
+                    known.note(&Lasted { kind, ..first }, AT_MOST);
+                }
+            }
+            known.tick();
+            changes += usize::from(known.is_closed() != was_closed);
+            was_closed = known.is_closed();
+        }
+        changes
+    }
+
+    /// The joint study's F6: a gate that counts copies is closed by them and opened by their
+    /// absence.
+    #[test]
+    fn the_gate_stands_still_where_copies_do_not_count_and_flaps_where_they_do() {
+        assert_eq!(changes_of_mind(false), 0);
+        assert!(changes_of_mind(true) > 20, "{}", changes_of_mind(true));
+    }
+
+    /// F6 again: near the limit a gate without a band goes with every breath of the load.
+    #[test]
+    fn near_its_limit_the_gate_changes_its_mind_less_than_the_load_passes_it() {
+        let (mut rng, mut known) = (Rng::seeded(3), Load::new(0.75));
+        let (mut gate, mut bare) = ((false, 0), (false, 0));
+        for _ in 0..2_000 {
+            let busy = 65.0 + 20.0 * rng.unit();
+            for _ in 0..100 {
+                let report = Feedback {
+                    concurrency: Some(100),
+                    ..Feedback::measured(0, busy as u32, Duration::from_millis(1))
+                };
+                let copy = Lasted { report: Some(&report), ..lasted(Kind::First, 1.0, 1) };
+                known.note(&copy, AT_MOST);
+            }
+            known.tick();
+            let is_above = known.utilisation().is_some_and(|utilisation| utilisation > 0.75);
+            for (of, now) in [(&mut gate, known.is_closed()), (&mut bare, is_above)] {
+                of.1 += usize::from(of.0 != now);
+                of.0 = now;
+            }
+        }
+        assert!(bare.1 > 50 && 10 * gate.1 < bare.1, "{gate:?} {bare:?}");
     }
 
     #[test]

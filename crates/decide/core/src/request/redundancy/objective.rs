@@ -29,7 +29,7 @@
 
 use crate::distribution::RollingRecorder;
 use crate::request::call::Kind;
-use crate::request::redundancy::load::Load;
+use crate::request::redundancy::load::{Load, TICKS_PER_WINDOW, UTILISATION_MAX};
 use crate::request::redundancy::survival::{STEPS, Survival, step_at};
 use crate::request::redundancy::trial::Trial;
 use crate::request::redundancy::{Budget, Lasted};
@@ -37,8 +37,6 @@ use crate::time::{Duration, Instant};
 
 /// Requests that must have ended before the first choice.
 const SAMPLES_MIN: u64 = 100;
-/// How often in a window the delay is chosen anew.
-const TICKS_PER_WINDOW: u32 = 16;
 
 /// What to hedge for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,7 +52,7 @@ pub struct ObjectiveConfig {
 impl ObjectiveConfig {
     /// This objective, and the defaults.
     pub const fn new(objective: Duration) -> Self {
-        Self { objective, worth_min: 0.01, utilisation_max: 0.78 }
+        Self { objective, worth_min: 0.01, utilisation_max: UTILISATION_MAX }
     }
 }
 

@@ -1,0 +1,250 @@
+//! `[redirect.istio]`, `[redirect.kubernetes]` and `[redirect.dns]`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel_settings::address::{Address, check_host};
+use evenkeel_settings::common::{MS, SECOND, file};
+use evenkeel_settings::shared::duration;
+use evenkeel_settings::{Mismatch, Setting, Table};
+
+/// Zones that an endpoint may have hints for, by the API of Kubernetes.
+pub const ZONES_MAX: usize = 8;
+/// A time to live is whole seconds.
+const TTL: Duration = Duration::from_secs(5);
+const TTL_MAX: Duration = Duration::from_secs(86_400);
+
+/// Who is told the plan beside our own proxies and Envoys; default nobody.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExportsConfig {
+    /// `[redirect.istio]`.
+    pub istio: Option<IstioConfig>,
+    /// `[redirect.kubernetes]`.
+    pub kubernetes: Option<KubernetesConfig>,
+    /// `[redirect.dns]`.
+    pub dns: Option<DnsConfig>,
+}
+
+/// `[redirect.istio]`: a `DestinationRule` in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IstioConfig {
+    /// Where it is written.
+    pub file: PathBuf,
+    /// The host it is for, as Istio names it.
+    pub host: String,
+    /// The rule's name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// By site, its locality in Istio's words.
+    pub localities: Vec<String>,
+}
+
+/// `[redirect.kubernetes]`: `EndpointSlice`s in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubernetesConfig {
+    /// Where they are written.
+    pub file: PathBuf,
+    /// The service whose endpoints these are.
+    pub service: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The name of the service's port; empty where it has none.
+    pub port_name: String,
+    /// By site, the zone in its nodes' `topology.kubernetes.io/zone`.
+    pub zones: Vec<String>,
+}
+
+/// `[redirect.dns]`: SRV records at a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// The primary server of the zone.
+    pub server: SocketAddr,
+    /// The zone.
+    pub zone: String,
+    /// The name whose records these are.
+    pub name: String,
+    /// How long others may remember them; default 5 s.
+    pub ttl: Duration,
+    /// How long an answer is waited for; default 2 s.
+    pub timeout: Duration,
+    /// The name of a key of HMAC-SHA-256, and the file with its secret in base64.
+    pub key: Option<(String, PathBuf)>,
+    /// By site, the host and port that its users are sent to.
+    pub targets: Vec<(String, u16)>,
+}
+
+impl ExportsConfig {
+    /// Whether anybody is told.
+    pub const fn is_empty(&self) -> bool {
+        self.istio.is_none() && self.kubernetes.is_none() && self.dns.is_none()
+    }
+}
+
+/// Reads the three tables. `why_not` says why nobody can be told, if so.
+pub(crate) fn read<'a>(
+    table: &mut Table<'a>,
+    names: &[&str],
+    why_not: Option<(&str, &str)>,
+) -> ExportsConfig {
+    for key in ["istio", "kubernetes", "dns"] {
+        let Some((came, expected)) = why_not.filter(|_| table.key(key).value().is_some()) else {
+            continue;
+        };
+        let came = format!("[redirect.{key}] with {came}");
+        table.problem(key, Mismatch::new(came, expected));
+    }
+    let owned = || names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let (for_istio, for_kubernetes, for_dns) = (owned(), owned(), owned());
+    ExportsConfig {
+        istio: table.key("istio").table(move |it| istio(it, &for_istio)).optional(),
+        kubernetes: table.key("kubernetes").table(move |it| slices(it, &for_kubernetes)).optional(),
+        dns: table.key("dns").table(move |it| dns(it, &for_dns)).optional(),
+    }
+}
+
+fn istio(table: &mut Table<'_>, sites: &[String]) -> IstioConfig {
+    let localities = by_site(table.key("localities"), sites, locality);
+    IstioConfig {
+        file: file(table.key("file")),
+        host: host(table.key("host")),
+        name: object(table.key("name")),
+        namespace: namespace(table),
+        localities: or_names(localities, sites),
+    }
+}
+
+fn slices(table: &mut Table<'_>, sites: &[String]) -> KubernetesConfig {
+    if sites.len() > ZONES_MAX {
+        let came = format!("[redirect.kubernetes] with {} sites", sites.len());
+        let expected = "at most 8: an endpoint has hints for no more zones";
+        table.problem("zones", Mismatch::new(came, expected));
+    }
+    let zones = by_site(table.key("zones"), sites, label);
+    KubernetesConfig {
+        file: file(table.key("file")),
+        service: object(table.key("service")),
+        namespace: namespace(table),
+        port_name: table.key("port_name").text().or(String::new()),
+        zones: or_names(zones, sites),
+    }
+}
+
+fn dns(table: &mut Table<'_>, sites: &[String]) -> DnsConfig {
+    let targets = by_site(table.key("targets"), sites, target);
+    let missing = sites.iter().zip(&targets).find(|(_, target)| target.is_none());
+    if let Some((site, _)) = missing {
+        let expected = "a host and port for every site";
+        table.problem("targets", Mismatch::new(format!("none for {site:?}"), expected));
+    }
+    let (key_name, secret) = (table.key("key_name"), table.key("key_file"));
+    let key = match (key_name.value().is_some(), secret.value().is_some()) {
+        (false, false) => None,
+        (true, true) => Some((host(key_name), file(secret))),
+        (has_name, _) => {
+            let came = if has_name { "key_name alone" } else { "key_file alone" };
+            let expected = "both: the name is what the server knows the secret by";
+            table.problem("key_name", Mismatch::new(came, expected));
+            None
+        }
+    };
+    let (zone, name) = (host(table.key("zone")), host(table.key("name")));
+    let plain = |name: &str| name.trim_end_matches('.').to_ascii_lowercase();
+    if !format!(".{}", plain(&name)).ends_with(&format!(".{}", plain(&zone))) {
+        table.problem("name", Mismatch::new(format!("{name:?}"), format!("a name in {zone:?}")));
+    }
+    let ttl = duration(table, "ttl", SECOND..=TTL_MAX, TTL);
+    if ttl.subsec_nanos() != 0 {
+        table.problem("ttl", Mismatch::new(format!("{ttl:?}"), "whole seconds"));
+    }
+    DnsConfig {
+        server: Address::to_connect(table.key("server")).address,
+        zone,
+        name,
+        ttl,
+        timeout: duration(table, "timeout", 100 * MS..=60 * SECOND, 2 * SECOND),
+        key,
+        targets: targets.into_iter().flatten().collect(),
+    }
+}
+
+/// By site, what is said of it; a name that is none of the sites is told.
+fn by_site<'a, T: 'a>(
+    setting: Setting<'a>,
+    sites: &[String],
+    mut read: impl FnMut(Setting<'a>) -> T,
+) -> Vec<Option<T>> {
+    let one = |name: &'a str, setting: Setting<'a>| {
+        if !sites.iter().any(|site| site == name) {
+            let expected = "the name of one of [[redirect.sites]]";
+            setting.problem(Mismatch::new(format!("the site {name:?}"), expected));
+        }
+        read(setting)
+    };
+    let mut said = setting.named(one).optional().unwrap_or_default();
+    sites.iter().map(|site| said.remove(site)).collect()
+}
+
+fn or_names(said: Vec<Option<String>>, sites: &[String]) -> Vec<String> {
+    said.into_iter().zip(sites).map(|(said, site)| said.unwrap_or_else(|| site.clone())).collect()
+}
+
+fn host(setting: Setting<'_>) -> String {
+    let text = setting.parsed("a name", String::new(), |text| {
+        let wrong = |hint| Mismatch::new(format!("{text:?}"), "a name").with_hint(hint);
+        check_host(text).map(|()| text.to_owned()).map_err(wrong)
+    });
+    text.required()
+}
+
+fn target(setting: Setting<'_>) -> (String, u16) {
+    let expected = "a host and a port such as \"london.shop.example:443\"";
+    let text = setting.parsed(expected, (String::new(), 0), |text| {
+        let wrong = || Mismatch::new(format!("{text:?}"), expected);
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?;
+        check_host(host).map_err(|hint| wrong().with_hint(hint))?;
+        Ok((host.to_owned(), port))
+    });
+    text.required()
+}
+
+/// Region, zone and subzone in Istio's words, such as `eu-west-2/*`.
+fn locality(setting: Setting<'_>) -> String {
+    let expected = "a locality such as \"eu-west-2\" or \"eu-west-2/zone-a/*\"";
+    let is_plain = |text: &String| {
+        let parts = text.split('/');
+        parts.clone().count() <= 3 && parts.clone().all(|part| !part.is_empty())
+    };
+    setting.text().check(expected, is_plain).required()
+}
+
+/// A name of an object of Kubernetes: a DNS label.
+fn object(setting: Setting<'_>) -> String {
+    let expected = "1 to 63 small letters, digits and hyphens";
+    setting.text().check(expected, |name| is_label(name, false)).required()
+}
+
+fn namespace(table: &mut Table<'_>) -> String {
+    let expected = "1 to 63 small letters, digits and hyphens";
+    let name = table.key("namespace").text().check(expected, |name| is_label(name, false));
+    name.or("default".to_owned())
+}
+
+/// The value of a label, which a zone is.
+fn label(setting: Setting<'_>) -> String {
+    let expected = "1 to 63 letters, digits, hyphens, _ or .";
+    setting.text().check(expected, |name| is_label(name, true)).required()
+}
+
+fn is_label(name: &str, is_value: bool) -> bool {
+    let is_plain = |byte: u8| match is_value {
+        true => byte.is_ascii_alphanumeric() || b"-_.".contains(&byte),
+        false => byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-',
+    };
+    let ends = [name.bytes().next(), name.bytes().last()];
+    (1..=63).contains(&name.len())
+        && name.bytes().all(is_plain)
+        && ends.iter().flatten().all(u8::is_ascii_alphanumeric)
+}
