@@ -139,6 +139,7 @@ const RELEASE_ACCEPTANCE: &[Step] = &[
     twice("redirect-demo.toml", &["sim", "scenarios/redirect-demo.toml", "--twice"]),
     twice("redirect-trace1.toml", &["sim", "scenarios/redirect-trace1.toml", "--twice", SHORT]),
     twice("redirect-trace2.toml", &["sim", "scenarios/redirect-trace2.toml", "--twice", SHORT]),
+    twice("day.toml", &["sim", "scenarios/day.toml", "--twice"]),
     twice("joint-day.toml", &["sim", "scenarios/joint-day.toml", "--twice", SHORT]),
     twice("joint-quiet.toml", &["sim", "scenarios/joint-quiet.toml", "--twice", SHORT]),
     twice("joint-hot-site.toml", &["sim", "scenarios/joint-hot-site.toml", "--twice", SHORT]),

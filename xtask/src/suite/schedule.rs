@@ -58,6 +58,8 @@ const fn of(package: &'static str, target: &'static str, manner: Manner, seconds
 const ROWS: &[Row] = &[
     // Five shops are made as slow as a share of this machine's speed, and a capacity is measured.
     Row { has_servers: true, ..of("evenkeel", "brownout", Manner::Alone, 70) },
+    // Late requests of two services side by side, beside what was foretold.
+    Row { has_servers: true, ..of("evenkeel", "day", Manner::Alone, 60) },
     // A curve of latencies is measured and compared with the law of the service.
     of("evenkeel", "profile", Manner::Alone, 30),
     // Latencies of three data centres, before nginx, beside what was predicted.

@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use evenkeel_core::units::Probability;
+use evenkeel_core::units::{Probability, Rate};
 use evenkeel_geo::Learnt;
 use evenkeel_geo::curve::{
     Candidate, Conditions, Family, Learner, Measured, Prior, Seen, Verdict, Watch, WatchConfig,
@@ -29,7 +29,7 @@ use evenkeel_geo::curve::{
 use evenkeel_geo::demand::Lately;
 use evenkeel_geo::planner::{SiteCurves, SizeClass};
 
-use super::state::LearntState;
+use super::state::{CurvePoint, LearntState};
 
 /// The watch over a site's curves.
 #[derive(Debug)]
@@ -42,8 +42,16 @@ pub(super) struct Interference {
     version: usize,
     changes: u64,
     learner: Option<Learner>,
+    /// Whether nobody profiled the site: a guess predicts nothing that could be wrong.
+    is_guess: bool,
+    /// As what was seen last: the site's servers and writes, and whether its requests were hedged.
+    seen: Option<(Conditions, bool)>,
     period: Duration,
 }
+
+/// Points of a curve that people see, and the share of misses at which it ends.
+const POINTS: u32 = 48;
+const ENDS_AT: f64 = 0.2;
 
 impl Interference {
     /// A watch over these versions of a site's curves, once in a period; of several sizes the first
@@ -56,9 +64,10 @@ impl Interference {
         let family = |classes: &Vec<SizeClass>| Some(Family::local(&classes.first()?.curves));
         let families = |of: &SiteCurves| of.versions.iter().filter_map(family).collect();
         let watch = Watch::new(WatchConfig::default()).expect("the defaults are in their ranges");
-        let learner = learns.map(Learner::new);
+        let (learner, is_guess) = (learns.map(Learner::new), learns == Some(Prior::Guess));
         let (families, hedged) = (families(plain), hedged.map(families));
-        Self { watch, families, hedged, version: 0, changes: 0, learner, period }
+        let (version, changes, seen) = (0, 0, None);
+        Self { watch, families, hedged, version, changes, learner, is_guess, seen, period }
     }
 
     /// The curves of requests that are hedged or not, as far as they are told apart.
@@ -82,7 +91,33 @@ impl Interference {
             likely_odds: likely.odds(),
             believed_scale: believed.scale(),
             believed_odds: believed.odds(),
+            curves: self.curves([Learnt::AS_PROFILED, likely, believed]),
         })
+    }
+
+    /// The curves of a site that differs so from its profile, in the order of the fields.
+    fn curves(&self, learnt: [Learnt; 3]) -> Vec<CurvePoint> {
+        let Some((conditions, is_hedged)) = &self.seen else { return Vec::new() };
+        let family = &self.families(*is_hedged)[self.version];
+        let misses = |load_per_s: f64| {
+            let load = Rate::new(load_per_s).ok()?;
+            Some(learnt.map(|learnt| {
+                family.miss(Duration::ZERO, load, &Conditions { learnt, ..*conditions }).value()
+            }))
+        };
+        let ends = |load: &f64| {
+            misses(*load).is_none_or(|misses| misses.iter().all(|miss| *miss >= ENDS_AT))
+        };
+        let doubled = (0..64).map(|power| 2_f64.powi(power));
+        let Some(end) = doubled.flat_map(|load| [load, 1.4 * load]).find(ends) else {
+            return Vec::new();
+        };
+        let point = |number: u32| {
+            let load_per_s = end * f64::from(number) / f64::from(POINTS);
+            let [profiled, likely, believed] = misses(load_per_s)?;
+            Some(CurvePoint { load_per_s, profiled, likely, believed })
+        };
+        (0..=POINTS).filter_map(point).collect()
     }
 
     /// Learns from the same epoch; told once, when the profile is found wrong.
@@ -97,6 +132,7 @@ impl Interference {
         let write_share = lately.writes();
         let conditions =
             Conditions { write_share, ..Conditions::with_servers(replicas).unbiased() };
+        self.seen = Some((conditions, is_hedged));
         let (load, requests, missed) = (lately.load(), lately.local_ended, lately.local_missed);
         let seen = Seen { load, work, dimmed, requests, missed };
         let was_contradicted = learner.is_contradicted();
@@ -131,7 +167,7 @@ impl Interference {
         lately: &Lately,
         (replicas, is_hedged): (u32, bool),
     ) -> Option<String> {
-        if replicas == 0 || lately.local_ended == 0 {
+        if self.is_guess || replicas == 0 || lately.local_ended == 0 {
             return None;
         }
         let write_share = lately.writes();
@@ -171,7 +207,6 @@ impl Interference {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_core::units::Rate;
     use evenkeel_geo::curve::ResponseCurves;
 
     use super::*;
@@ -228,12 +263,17 @@ mod tests {
         assert!(reported[0].ends_with("no other curves of the site explain it"), "{reported:?}");
         assert_eq!((watch.version(), watch.verdict()), (0, Verdict::Worse));
         assert_eq!(watch.observe(&slow, (0, false)), None);
+        // Who only guessed what a site serves is not told that it serves otherwise.
+        let mut guess = Interference::new((&curves, None), Some(Prior::Guess), PERIOD);
+        assert!((0..20).all(|_| guess.observe(&slow, PLAIN).is_none()));
+        assert_eq!(guess.verdict(), Verdict::AsPredicted);
     }
 
     #[test]
     fn a_profile_that_is_contradicted_is_told_once_and_no_longer_believed() {
         let curves = SiteCurves::single(curves(20));
         let mut watch = Interference::new((&curves, None), Some(Prior::Profile), PERIOD);
+        assert_eq!(watch.learnt().unwrap().curves, [], "nothing was seen");
         let all = (Probability::ONE, Probability::ZERO);
         let calm = epoch(20);
         for _ in 0..100 {
@@ -245,6 +285,12 @@ mod tests {
         assert!(matches!(&told[..], [words] if words.contains("contradicts")), "{told:?}");
         let state = watch.learnt().unwrap();
         assert!(state.is_contradicted && state.believed_scale < 0.8, "{state:?}");
+        let shown = &state.curves;
+        assert_eq!((shown.len(), shown[0].load_per_s), (POINTS as usize + 1, 0.0));
+        let [middle, last] = [shown[24], shown[48]];
+        assert!(middle.believed > middle.profiled && middle.likely > middle.profiled, "{state:?}");
+        assert!(last.profiled >= ENDS_AT && last.believed >= ENDS_AT, "{state:?}");
+        assert!(shown.is_sorted_by(|a, b| a.load_per_s < b.load_per_s && a.likely <= b.likely));
         // Nobody serves, nothing ends: nothing is learnt.
         let before = watch.believed();
         watch.learn(&slow, (0, false), all);

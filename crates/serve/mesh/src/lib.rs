@@ -88,8 +88,9 @@ pub use identity::Files;
 use identity::{Identity, server_name};
 pub use setup::{check, open};
 pub use state::{
-    AlarmState, ControllerState, CountsState, DestinationState, EnforcedState, FollowerState,
-    PairState, PathState, PlanState, PricedSiteState, PricedState, RedirectState, SiteState,
+    AlarmState, ControllerState, CountsState, CurvePoint, DestinationState, EnforcedState,
+    FollowerState, LearntState, PairState, PathState, PlanState, PricedSiteState, PricedState,
+    RedirectState, SiteState,
 };
 
 /// The site that a mesh runs in: where its counts come from and its plans go.

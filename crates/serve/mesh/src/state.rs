@@ -67,6 +67,22 @@ pub struct LearntState {
     pub believed_scale: f64,
     /// The odds that plans go by.
     pub believed_odds: f64,
+    /// The curves, from no load to where every one of them is late for a fifth; empty before
+    /// anything was seen.
+    pub curves: Vec<CurvePoint>,
+}
+
+/// Shares of a site's requests that miss the objective at a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// The load of the whole site, in requests per second.
+    pub load_per_s: f64,
+    /// As profiled, or guessed where nobody did.
+    pub profiled: f64,
+    /// As is most likely by what was seen.
+    pub likely: f64,
+    /// As plans believe, without their bias.
+    pub believed: f64,
 }
 
 /// A further process of a site, as its controller sees it.

@@ -43,7 +43,7 @@ use crate::output;
 use crate::terminal::{Table, ms, ms_if_known};
 
 /// The built-in scenarios: name, file, text.
-const BUILT_IN: [(&str, &str, &str); 3] = [
+const BUILT_IN: [(&str, &str, &str); 4] = [
     ("demo", "scenarios/demo.toml", include_str!("../../../../scenarios/demo.toml")),
     (
         "brownout",
@@ -55,6 +55,7 @@ const BUILT_IN: [(&str, &str, &str); 3] = [
         "scenarios/redirect-demo.toml",
         include_str!("../../../../scenarios/redirect-demo.toml"),
     ),
+    ("day", "scenarios/day.toml", include_str!("../../../../scenarios/day.toml")),
 ];
 
 /// Compare policies on a replicated service on loopback sockets.
@@ -62,11 +63,13 @@ const BUILT_IN: [(&str, &str, &str); 3] = [
 /// Starts replicas, sends the same load through the proxy with one policy after the other, and
 /// prints a table. `demo`: embedded replicas with varying speed. `brownout`: five shops, of which
 /// two are killed; exit 1 if brownout serves fewer than 99 %. `redirect`: three data centres, one
-/// overloaded, one disconnected at the end; exit 1 if they had different plans.
+/// overloaded, one disconnected at the end; exit 1 if they had different plans. `day`: a spike, a
+/// crash and a distant overload in two minutes, everything off beside everything on; exit 1 if a
+/// request fails, if more than half as many are late, or if the simulator foretold something else.
 /// Example: evenkeel demo brownout
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArguments {
-    /// A built-in scenario (demo, brownout or redirect) or the file of a scenario.
+    /// A built-in scenario (demo, brownout, redirect or day) or the file of a scenario.
     #[arg(default_value = "demo", value_name = "NAME|FILE")]
     scenario: PathBuf,
     /// Set a parameter of the scenario; repeatable.
@@ -154,7 +157,9 @@ fn load_scenario(arguments: &DemoArguments) -> anyhow::Result<Scenario> {
             || (scenario.cluster.real != Real::Shop && scenario.geography.is_none()),
         "cluster.agents: without agents there are demos of slots only, such as `evenkeel demo`"
     );
-    if scenario.cluster.real != Real::Shop {
+    if scenario.geography.is_some() && scenario.work.is_some() {
+        ensure_playable(&scenario)?; // the story of sites says what else it cannot do
+    } else if scenario.cluster.real != Real::Shop {
         ensure_slots(&scenario)?;
         ensure_playable(&scenario)?;
         scenario.faults.iter().try_for_each(|fault| ensure_real(fault, scenario.cluster.real))?;
@@ -409,6 +414,7 @@ fn mishaps(scenario: &Scenario, seed: u64) -> impl Iterator<Item = Mishap> {
             Effect::Fault(What::Slow { factor }) => fault::What::Slow(factor),
             Effect::Fault(What::Fail { share }) => fault::What::Fail(share),
             Effect::Fault(What::Crash) => fault::What::Crash,
+            Effect::Fault(What::Restore) => fault::What::Restore,
             Effect::Fault(_) => return None, // refused when the scenario was read
         };
         Some(Mishap { at: at.since(Instant::ZERO), replica: server, what })
@@ -427,7 +433,7 @@ fn draws(scenario: &Scenario, seed: u64) -> Draws {
         let copies = number.and_then(|number: u64| seen.get(number as usize));
         let copy = copies.map_or(0, |copies| copies.fetch_add(1, Ordering::Relaxed));
         let (work, luck) = number.and_then(|it| requests.of(it, copy)).unwrap_or((1.0, 1.0));
-        Draw { work, luck }
+        Draw { work, lean: None, luck }
     })
 }
 
@@ -571,7 +577,7 @@ mod tests {
         }
         let error = open_scenario(Path::new("brownuot")).unwrap_err().to_string();
         assert!(
-            error.contains("brownuot") && error.contains("demo, brownout, redirect"),
+            error.contains("brownuot") && error.contains("demo, brownout, redirect, day"),
             "{error}"
         );
         let error = open_scenario(Path::new("none.toml")).unwrap_err().to_string();
@@ -592,7 +598,7 @@ mod tests {
         for number in [0, 13_999] {
             for copy in 0..2 {
                 let path = format!("/item/{number}");
-                let Draw { work, luck } = draws.draw(&path, copy as usize);
+                let Draw { work, luck, .. } = draws.draw(&path, copy as usize);
                 assert_eq!(Some((work, luck)), requests.of(number, copy), "whichever replica");
             }
         }

@@ -16,8 +16,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::Rng;
-use http::StatusCode;
-use tokio::sync::{Notify, Semaphore};
+use http::{HeaderName, HeaderValue, StatusCode};
+use tokio::net::TcpSocket;
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::fault::{Mishap, What};
 use evenkeel_http::{self as engine, Body, Request, Response};
@@ -57,6 +58,8 @@ type DrawOf = dyn Fn(&str, usize) -> Draw + Send + Sync;
 pub struct Draw {
     /// Work, as a multiple of the mean service time.
     pub work: f64,
+    /// The same without optional content, where it has some.
+    pub lean: Option<f64>,
     /// Its luck in [0, 1): below the share of [`What::Fail`] it fails.
     pub luck: f64,
 }
@@ -73,7 +76,7 @@ impl Draws {
         let streams: Vec<_> = (0..replicas).map(|number| Mutex::new(stream(number))).collect();
         Self::by(move |_, replica| {
             let mut draws = streams[replica].lock().unwrap_or_else(PoisonError::into_inner);
-            Draw { luck: draws.unit(), work: draws.exponential() }
+            Draw { luck: draws.unit(), work: draws.exponential(), lean: None }
         })
     }
 
@@ -161,9 +164,7 @@ async fn serve(
         let replica = Rc::new(App::new(number, &config, timer.clone()));
         replicas.push(Rc::clone(&replica));
         let address = app.address()?;
-        let handler = move |request, _| Rc::clone(&replica).answer(request);
-        let app = engine::serve(app, LIMITS, handler, stop.clone());
-        serving.push(tokio::task::spawn_local(async { app.await.map(drop) }));
+        serving.push(tokio::task::spawn_local(live(replica, app, stop.clone())));
         if let Some(agent) = agents.next() {
             let (agent_config, stop) = (agent_of(&config, agent.address()?, address), stop.clone());
             serving.push(tokio::task::spawn_local(async move {
@@ -176,6 +177,32 @@ async fn serve(
         server.await.map_err(io::Error::other)??;
     }
     Ok(())
+}
+
+/// The life of a replica's process: it serves until it dies, and again when it is restored.
+async fn live(app: Rc<App>, mut listener: Listener, mut stop: StopSignal) -> io::Result<()> {
+    let address = listener.address()?;
+    let mut alive = app.alive.subscribe();
+    loop {
+        let replica = Rc::clone(&app);
+        let handler = move |request, _| Rc::clone(&replica).answer(request);
+        // Dropped in the middle, it closes all connections, as a kernel does for a dead process.
+        let serving = engine::serve(listener, LIMITS, handler, stop.clone());
+        tokio::select! {
+            served = serving => return served.map(drop),
+            _ = alive.wait_for(|alive| !alive) => {}
+        }
+        // Nobody listens, and nobody else gets the port: a connection from it would reach itself.
+        let held = TcpSocket::new_v4()?;
+        held.set_reuseaddr(true)?;
+        held.bind(address)?;
+        tokio::select! {
+            () = stop.stopping() => return Ok(()),
+            _ = alive.wait_for(|alive| *alive) => {}
+        }
+        drop(held);
+        listener = Listener::bind(address)?;
+    }
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -222,6 +249,10 @@ fn agent_of(config: &EmbeddedConfig, address: SocketAddr, app: SocketAddr) -> Ag
     }
 }
 
+/// Whether optional content is wanted, and whether it was served.
+const OPTIONAL: &str = "brownout-optional";
+const SERVED: HeaderName = HeaderName::from_static("brownout-served");
+
 /// One replica's application.
 #[derive(Debug)]
 struct App {
@@ -230,6 +261,7 @@ struct App {
     speed: Cell<f64>,
     slowdown: Cell<f64>,
     failing_share: Cell<f64>,
+    alive: watch::Sender<bool>,
     paused_until: Cell<Instant>,
     /// Time spent paused so far, up to the end of the current pause.
     paused_total: Cell<Duration>,
@@ -247,6 +279,7 @@ impl App {
             speed: Cell::new(1.0),
             slowdown: Cell::new(1.0),
             failing_share: Cell::new(0.0),
+            alive: watch::Sender::new(true),
             paused_until: Cell::new(Instant::now()),
             paused_total: Cell::default(),
             number,
@@ -256,7 +289,7 @@ impl App {
     }
 
     async fn answer(self: Rc<Self>, request: Request<Body>) -> Response<Body> {
-        let Draw { work, luck } = self.draws.draw(request.uri().path(), self.number);
+        let Draw { work, lean, luck } = self.draws.draw(request.uri().path(), self.number);
         if luck < self.failing_share.get() {
             let mut response = Response::new(Body::full("this replica fails on purpose\n"));
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -266,6 +299,8 @@ impl App {
             Some(slots) => Some(slots.acquire().await.expect("nobody closes it")),
             None => None,
         };
+        let is_lean = request.headers().get(OPTIONAL).is_some_and(|wanted| wanted == "?0");
+        let work = lean.filter(|_| is_lean).unwrap_or(work);
         let mean = self.base.mul_f64(self.slowdown.get() / self.speed.get());
         let mut due = Instant::now().max(self.paused_until.get()) + mean.mul_f64(work);
         let mut paused = self.paused_total.get();
@@ -275,7 +310,12 @@ impl App {
             paused = self.paused_total.get();
             self.timer.at(due).await;
         }
-        Response::new(Body::full(body_of(request.uri().path())))
+        let mut response = Response::new(Body::full(body_of(request.uri().path())));
+        if lean.is_some() {
+            let served = HeaderValue::from_static(if is_lean { "?0" } else { "?1" });
+            response.headers_mut().insert(SERVED, &served);
+        }
+        response
     }
 
     /// Overlapping pauses end at the later end.
@@ -294,7 +334,8 @@ impl App {
             What::Pause(length) => self.pause(at, length),
             What::Slow(factor) => self.slowdown.set(factor),
             What::Fail(share) => self.failing_share.set(share),
-            What::Crash => {}
+            What::Crash => _ = self.alive.send_replace(false),
+            What::Restore => _ = self.alive.send_replace(true),
         }
     }
 }
@@ -328,7 +369,7 @@ mod tests {
             agents: true,
             service_mean: mean,
             mishaps: vec![Mishap { at, replica: 0, what }],
-            draws: Draws::by(|_, _| Draw { work: 1.1, luck: 0.0 }),
+            draws: Draws::by(|_, _| Draw { work: 1.1, lean: None, luck: 0.0 }),
         };
         let service = Embedded::start(config).unwrap();
         let mut stream = TcpStream::connect(service.addresses()[0]).unwrap();
@@ -370,5 +411,40 @@ mod tests {
         }
         let spent = began.elapsed();
         assert!(spent >= expected, "{spent:?}, expected {expected:?} one after another");
+    }
+
+    fn ask(address: SocketAddr, header: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(format!("GET /item/1 HTTP/1.0\r\n{header}\r\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map(|_| answer)
+    }
+
+    #[test]
+    fn a_replica_that_dies_breaks_its_connections_and_comes_back_at_its_address() {
+        let mishap = |at_ms, what| Mishap { at: Duration::from_millis(at_ms), replica: 0, what };
+        let config = EmbeddedConfig {
+            replicas: 1,
+            concurrency: 1,
+            agents: false,
+            service_mean: Duration::from_secs(3_600),
+            mishaps: vec![mishap(200, What::Crash), mishap(3_000, What::Restore)],
+            draws: Draws::by(|_, _| Draw { work: 1.0, lean: Some(0.0), luck: 1.0 }),
+        };
+        let service = Embedded::start(config).unwrap();
+        let address = service.addresses()[0];
+        let lean = ask(address, "Brownout-Optional: ?0\r\n").unwrap().to_ascii_lowercase();
+        assert!(lean.contains("brownout-served: ?0") && lean.ends_with(&body_of("/item/1")));
+        service.begin();
+        // It would take an hour, and the connection breaks when the replica dies.
+        let broken = ask(address, "");
+        assert!(broken.as_ref().map_or(true, String::is_empty), "{broken:?}");
+        let dead = TcpStream::connect(address).unwrap_err();
+        assert_eq!(dead.kind(), io::ErrorKind::ConnectionRefused);
+        let began = Instant::now();
+        while ask(address, "Brownout-Optional: ?0\r\n").is_err() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not come back");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }

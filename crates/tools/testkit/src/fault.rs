@@ -24,6 +24,8 @@ pub enum What {
     Slow(f64),
     /// This share of requests is answered at once with "cannot serve" (503).
     Fail(f64),
-    /// The process dies. Only real servers ([`crate::nginx`]) can.
+    /// The process dies: its connections break, and nobody listens.
     Crash,
+    /// It is back, empty. nginx servers stay dead.
+    Restore,
 }

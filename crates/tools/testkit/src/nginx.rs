@@ -213,7 +213,7 @@ impl Servers {
                         resumes.push((mishap.at + length, mishap.replica));
                     }
                     What::Crash => self.kill(mishap.replica),
-                    What::Speed(_) | What::Slow(_) | What::Fail(_) => {}
+                    What::Speed(_) | What::Slow(_) | What::Fail(_) | What::Restore => {}
                 }
             }
         }

@@ -5,7 +5,9 @@
 //! do. A window of completions begins that; the next must show the backlog still, and the better
 //! of the two counts. If the next completes much more, that is no level but a rise (the first
 //! moment of a slow downstream, the end of a pause), and the one after it decides. A period in
-//! which nothing ends where much should is a pause, and tells nothing. What failed was work too.
+//! which nothing ends where much should is a pause, and tells nothing; where there are four such
+//! silences in 32 periods the application answers in batches, and completions are counted from the
+//! end of one batch to the end of another. What failed was work too.
 //! **Never stuck**: what was learnt is only believed as long as it is seen. While the replica dims
 //! and next to nothing waits the capacity rises by a fifth each second, until the dimming ends or
 //! a backlog says what the capacity is; this needs no full request and no ratio of any kind. It
@@ -21,7 +23,8 @@
 //! **When it misleads**: lean work ([`LeanRatio`]) may be wrong by much. Capacity is in full
 //! requests of the mixture in which it was learnt, so an overload is held all the same; what is
 //! wrong is what the next other mixture gets, until it is learnt there. A service of which fewer
-//! than five requests per second end is never measured and keeps the published law.
+//! than five requests per second end is never measured and keeps the published law. Who waits for
+//! a batch looks like a backlog: some optional content that could be served is not.
 
 use std::collections::VecDeque;
 
@@ -75,6 +78,29 @@ pub(super) struct Capacity {
     /// The capacity then.
     calm_per_s: Option<f64>,
     lean: LeanRatio,
+    silences: Silences,
+}
+
+/// Silences of the last periods, which are usual where an application answers in batches.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silences {
+    /// A bit for each period, the last one the lowest; set where one was silent.
+    periods: u32,
+}
+
+impl Silences {
+    /// So many silences apart from each other, of 32 periods.
+    const USUAL: u32 = 4;
+
+    fn note(&mut self, is_silent: bool) {
+        self.periods = self.periods << 1 | u32::from(is_silent);
+    }
+
+    /// Whether there were several of them lately.
+    const fn are_usual(self) -> bool {
+        // Where one begins.
+        (self.periods & !(self.periods << 1)).count_ones() >= Self::USUAL
+    }
 }
 
 /// The completions of some periods.
@@ -82,6 +108,8 @@ pub(super) struct Capacity {
 struct Window {
     periods: u32,
     seconds: f64,
+    /// How long before it began the last request had ended; `None` after a pause or a silence.
+    lead_s: Option<f64>,
     /// Requests present when it began.
     present: f64,
     arrived: f64,
@@ -108,6 +136,8 @@ pub(super) struct Sample {
 pub(super) struct Seen {
     /// Length of the period.
     pub(super) seconds: f64,
+    /// How long before its end the last request ended.
+    pub(super) since_last_s: f64,
     /// Requests that arrived in it, without those that left at once.
     pub(super) arrived: u32,
     /// Requests present at its end.
@@ -141,6 +171,7 @@ impl Capacity {
             calm_s: f64::INFINITY,
             calm_per_s: None,
             lean: LeanRatio::default(),
+            silences: Silences::default(),
         }
     }
 
@@ -163,10 +194,12 @@ impl Capacity {
 
     /// A period ends.
     pub(super) fn end_period(&mut self, seen: &Seen) {
-        let window = &mut self.window;
-        let is_pause = window.count == window.before
+        let is_silent = self.window.count == self.window.before
             && seen.present > 0
             && self.rate * seen.seconds >= PAUSE_MIN;
+        let is_pause = is_silent && !self.silences.are_usual();
+        self.silences.note(is_silent);
+        let window = &mut self.window;
         window.before = window.count;
         window.periods += 1;
         window.seconds += seen.seconds;
@@ -178,6 +211,7 @@ impl Capacity {
             let window = core::mem::take(&mut self.window);
             self.learn(window, seen);
             self.window.present = f64::from(seen.present);
+            self.window.lead_s = Some(seen.since_last_s);
         } else if is_old {
             self.begin(seen.present);
         }
@@ -193,8 +227,15 @@ impl Capacity {
         let present = f64::from(seen.present);
         let lean = self.lean_ratio();
         let count = window.count as f64;
-        let completed = (1.0 - lean).mul_add(window.share, lean * count) / window.seconds;
-        self.rate = count / window.seconds;
+        // From the last end before it to the last within it: a batch is in one window or the next.
+        let seconds = match (self.silences.are_usual(), window.lead_s) {
+            (true, Some(lead_s)) => {
+                (window.seconds + lead_s - seen.since_last_s).max(0.5 * seen.seconds)
+            }
+            _ => window.seconds,
+        };
+        let completed = (1.0 - lean).mul_add(window.share, lean * count) / seconds;
+        self.rate = count / seconds;
         let (growth, noise) = (present - window.present, window.arrived.sqrt());
         self.flow = FLOW_GAIN.mul_add(completed - self.flow, self.flow);
         let most = self.flow.max(completed);

@@ -187,6 +187,8 @@ pub struct Brownout {
     work: WorkModel,
     cores_check: CoresCheck,
     capacity: Capacity,
+    /// When the last request ended.
+    ended_at: Instant,
     feed_forward: FeedForward,
     published: Published,
     full: u64,
@@ -232,6 +234,7 @@ impl Brownout {
             work: WorkModel::default(),
             cores_check: CoresCheck::default(),
             capacity: Capacity::new(config.setpoint.as_secs_f64()),
+            ended_at: now,
             feed_forward: FeedForward::new(config.setpoint),
             published,
             full: 0,
@@ -320,6 +323,7 @@ impl Brownout {
         if !self.learns_capacity() {
             return;
         }
+        self.ended_at = ticket.arrived_at + age;
         match end {
             End::Answered(served) => self.capacity.answered(Sample {
                 share: served.unwrap_or(ticket.content).share(),
@@ -466,6 +470,7 @@ impl Brownout {
         if self.learns_capacity() {
             self.capacity.end_period(&Seen {
                 seconds: self.config.period.as_secs_f64(),
+                since_last_s: at.since(self.ended_at).as_secs_f64(),
                 arrived: self.arrivals.running(),
                 present: self.crowd.present(),
                 is_well: self.dimmer() == Dimmer::FULL || !self.is_late,

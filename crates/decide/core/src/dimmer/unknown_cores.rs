@@ -187,7 +187,7 @@ fn every_kind_of_replica_keeps_the_setpoint_under_overload_and_serves_everything
 }
 
 /// Any replica after any history whose overloads can be served with everything left out.
-fn after_any_history(seed: u64) -> World {
+fn after_any_history(seed: u64, is_told: bool) -> World {
     let mut rng = Rng::stream(seed, "history");
     let mut between = |from: f64, to: f64| rng.unit().mul_add(to - from, from);
     let workers = 2_f64.powf(between(0.0, 6.0)).round();
@@ -198,7 +198,8 @@ fn after_any_history(seed: u64) -> World {
         if is_sharing { Serving::Sharing(workers) } else { Serving::Slots(workers as usize) };
     let setpoint_s = full_ms * 1e-3 * 20.0 * 10_f64.powf(between(0.0, 1.0));
     let like = Likeness { serving, full_ms, lean, cv };
-    let mut world = World::new(like, Duration::from_secs_f64(setpoint_s), seed);
+    let told = is_told.then(|| like.cores());
+    let mut world = World::told(like, Duration::from_secs_f64(setpoint_s), seed, told);
     let waits = between(0.0, 1.0) < 0.4;
     world.downstream_varies = between(0.0, 1.0) < 0.5;
     for _ in 0..between(2.0, 6.0) as usize {
@@ -215,21 +216,64 @@ fn after_any_history(seed: u64) -> World {
     world
 }
 
+/// Setpoints that the 95th percentile is after a minute of overload that follows any history.
+fn late_after_any_history(seed: u64, is_told: bool) -> (f64, World) {
+    let mut world = after_any_history(seed, is_told);
+    let over = (0.85 / world.like.lean).min(1.5);
+    let (_, late) = world.last(over * world.speed, 60.0, 20.0);
+    (late, world)
+}
+
 /// A minute of calm, and everything is served in full; a minute of overload, and the 95th
 /// percentile is at most one and a half setpoints.
 #[test]
 fn there_is_no_state_that_it_does_not_leave() {
     for seed in 0..16 {
         let load = [0.1, 0.3, 0.5, 0.7][seed as usize % 4];
-        let mut calm = after_any_history(seed);
+        let mut calm = after_any_history(seed, false);
         let (full, _) = calm.last(load * calm.speed, 60.0, 10.0);
         let state = calm.brownout.state();
         assert!(full > 0.99, "{seed}: {full} in full of {:?}: {state:?}", calm.like);
-        let mut overload = after_any_history(seed);
-        let over = (0.85 / overload.like.lean).min(1.5);
-        let (_, late) = overload.last(over * overload.speed, 60.0, 20.0);
+        let (late, overload) = late_after_any_history(seed, false);
         let state = overload.brownout.state();
         assert!(late < 1.5, "{seed}: {late} setpoints with {:?}: {state:?}", overload.like);
+    }
+}
+
+/// What not being told costs in the worst case: of 48 replicas and histories, two are later than
+/// one and a half setpoints (30 and 35, where lean requests cost much of a full one).
+#[test]
+#[ignore = "a minute; for docs/brownout.md"]
+fn told_and_untold_after_any_history() {
+    let mut beyond = Vec::new();
+    for seed in 0..48 {
+        let [told, untold] = [true, false].map(|is_told| late_after_any_history(seed, is_told).0);
+        println!("{seed}: {told:.2} setpoints told, {untold:.2} untold");
+        assert!(told < 1.5, "{seed}: {told}");
+        beyond.extend((untold >= 1.5).then_some((seed, untold)));
+    }
+    assert!(beyond.len() <= 2 && beyond.iter().all(|(_, late)| *late < 3.0), "{beyond:?}");
+}
+
+/// Answers that come together once in a while look like pauses, and are none.
+#[test]
+fn an_application_that_answers_in_batches_is_known_too() {
+    for batch_s in [0.1, 0.2, 0.3, 0.4, 0.6] {
+        for seed in SEEDS {
+            let mut world = World::new(Likeness::SHOP, SECOND, seed);
+            world.batch_s = batch_s;
+            let (full, _) = world.last(0.6, 20.0, 10.0);
+            assert!(full > 0.99, "{seed} {batch_s}: {full} {:?}", world.brownout.state());
+            let (full, late) = world.last(1.3, 40.0, 20.0);
+            let state = world.brownout.state();
+            // A setpoint, and a batch. 0.74 of 1.3 can be in full; what waits for its batch looks
+            // like a backlog.
+            let is_well = late < 1.0 + batch_s && full > 0.45;
+            assert!(is_well, "{seed} {batch_s}: {late} {full} {state:?}");
+            assert!(state.capacity_per_s.is_some(), "{seed} {batch_s}: {state:?}");
+            let (full, _) = world.last(0.6, 40.0, 10.0);
+            assert!(full > 0.99, "{seed} {batch_s}: {full} {:?}", world.brownout.state());
+        }
     }
 }
 

@@ -34,11 +34,15 @@ impl Likeness {
 
     /// Full requests per second that it can serve at speed 1.
     pub(super) fn capacity(&self) -> f64 {
-        let cores = match self.serving {
+        self.cores() * 1e3 / self.full_ms
+    }
+
+    /// Requests that it works on at once without slowing down.
+    pub(super) fn cores(&self) -> f64 {
+        match self.serving {
             Serving::Slots(slots) => slots as f64,
             Serving::Sharing(cores) => cores,
-        };
-        cores * 1e3 / self.full_ms
+        }
     }
 }
 
@@ -59,6 +63,8 @@ pub(super) struct World {
     /// Mean time of the downstream, seconds, and whether it is always the same.
     pub(super) downstream_s: f64,
     pub(super) downstream_varies: bool,
+    /// Answers are given together, once in this time, seconds; 0 gives each when it is ready.
+    pub(super) batch_s: f64,
     /// Share of requests that fail once their work is done.
     pub(super) failing: f64,
     pub(super) ended: Vec<Ended>,
@@ -76,14 +82,20 @@ pub(super) struct World {
 impl World {
     /// Nobody told its cores.
     pub(super) fn new(like: Likeness, setpoint: Duration, seed: u64) -> Self {
+        Self::told(like, setpoint, seed, None)
+    }
+
+    /// Its brownout was told these cores, if any.
+    pub(super) fn told(like: Likeness, setpoint: Duration, seed: u64, cores: Option<f64>) -> Self {
         let period = setpoint.min(Duration::from_millis(250));
-        let config = BrownoutConfig { setpoint, period, ..BrownoutConfig::default() };
+        let config = BrownoutConfig { setpoint, period, cores, ..BrownoutConfig::default() };
         Self {
             brownout: Brownout::new(config, Instant::ZERO, seed),
             like,
             speed: 1.0,
             downstream_s: 0.0,
             downstream_varies: false,
+            batch_s: 0.0,
             failing: 0.0,
             ended: Vec::new(),
             rng: Rng::stream(seed, "world"),
@@ -174,7 +186,10 @@ impl World {
         if self.served.is_empty() && self.line.is_empty() {
             self.given_ms = 0.0; // keeps the digits
         }
-        if self.downstream_s > 0.0 {
+        if self.batch_s > 0.0 {
+            let given_s = (self.now_s / self.batch_s).ceil() * self.batch_s;
+            self.downstream.push(Reverse((key(given_s), place)));
+        } else if self.downstream_s > 0.0 {
             let by = if self.downstream_varies { self.rng.exponential() } else { 1.0 };
             self.downstream.push(Reverse((key(self.now_s + self.downstream_s * by), place)));
         } else {

@@ -33,8 +33,9 @@ use evenkeel_duplicates::state::{DuplicateState, DuplicatesState, PartitionState
 use evenkeel_http_proxy::agent_state::{AgentState, AgentStates};
 use evenkeel_http_proxy::agent_surface;
 use evenkeel_mesh::{
-    AlarmState, ControllerState, DestinationState, EnforcedState, FollowerState, PairState,
-    PathState, PlanState, PricedSiteState, PricedState, RedirectState, SiteState,
+    AlarmState, ControllerState, CurvePoint, DestinationState, EnforcedState, FollowerState,
+    LearntState, PairState, PathState, PlanState, PricedSiteState, PricedState, RedirectState,
+    SiteState,
 };
 use evenkeel_placement::state::{
     DatabaseState, IntervalState, MoveState, OptionState, PlacementState,
@@ -508,6 +509,7 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
             ..Default::default()
         }),
         controller: Some(ControllerState::default()),
+        learnt: Some(LearntState { curves: vec![CurvePoint::default()], ..Default::default() }),
         ..RedirectState::default()
     };
     keys(&serde_json::from_str(&mesh.json("shop")).unwrap(), &mut given);

@@ -125,13 +125,13 @@ fn check(scenario: &Scenario) -> anyhow::Result<()> {
 }
 
 /// The law by which agents dim under this policy; `None` without agents.
-fn law(scenario: &Scenario, policy: &str) -> anyhow::Result<Option<Law>> {
-    let dimmer = scenario.dimmer.as_ref().context("cluster.real = shop needs replicas")?;
+pub(super) fn law(scenario: &Scenario, policy: &str) -> anyhow::Result<Option<Law>> {
+    let Some(dimmer) = &scenario.dimmer else { return Ok(None) };
     match Spelling::of(policy).guard.unwrap_or_else(|| dimmer.guard()) {
         Kind::Full => Ok(None),
         Kind::Brownout(law) => Ok(Some(law)),
         Kind::Gradient | Kind::Admission | Kind::Shed => anyhow::bail!(
-            "run.policies: {policy:?}: before real shops stands a dimmer or nothing; what else \
+            "run.policies: {policy:?}: before real servers stands a dimmer or nothing; what else \
              there is runs in `evenkeel sim`"
         ),
     }
@@ -264,7 +264,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn name_of(law: Law) -> &'static str {
+pub(super) fn name_of(law: Law) -> &'static str {
     let named = Kind::NAMES.iter().find(|(_, kind)| *kind == Kind::Brownout(law));
     named.map_or("a law without a name", |(name, _)| name)
 }

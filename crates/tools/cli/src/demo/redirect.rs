@@ -4,6 +4,8 @@
 //! First one site is profiled as `evenkeel profile` does; then every policy has its turn under the
 //! same load; at the end one site is cut off while requests come.
 
+mod day;
+mod dimmed;
 mod outcome;
 mod sites;
 
@@ -12,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use evenkeel_geo::epoch::SiteId;
-use evenkeel_load::{Arrivals, Load, Outcome, Stop, Target};
+use evenkeel_load::{
+    Arrivals, Load, Outcome, Progress, Spacing, Stop, Target, Trace, TraceOptions,
+};
 use evenkeel_sim::Scenario;
 use evenkeel_sim::redirect::Mode;
 use evenkeel_sim::scenario::{Geography, Spelling};
@@ -30,6 +34,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long the last act takes: some epochs before the cut, and after it.
 const CUT_EPOCHS: u32 = 6;
 
+/// Users of a site who wait at once, at most; the others wait for a connection.
+const CONNECTIONS_MAX: usize = 4_000;
+
 /// What every run has in common.
 struct Stage<'a> {
     scenario: &'a Scenario,
@@ -42,13 +49,16 @@ struct Stage<'a> {
 pub(super) fn run(arguments: &DemoArguments, scenario: &Scenario) -> anyhow::Result<ExitCode> {
     let geography = scenario.geography.as_ref().context("a demo of sites has [[sites]]")?;
     check(scenario, geography)?;
+    if scenario.work.is_some() {
+        return day::run(arguments, scenario, geography);
+    }
     eprintln!("{}", scenario.description);
     let folder = Folder::make()?;
     let stop = Stop::new();
     stop_on_interrupt(&stop)?;
     let stage = Stage { scenario, geography, seed: arguments.seed, folder: &folder, stop };
     let mut runs: Vec<Run> = Vec::new();
-    if !sites::profile(scenario, geography, arguments.seed, &folder, &stage.stop)? {
+    if !sites::profile(scenario, geography, arguments.seed, &folder.0, &stage.stop)? {
         return Ok(ExitCode::from(130));
     }
     for policy in &scenario.run.policies {
@@ -80,7 +90,7 @@ fn mode(policy: &str) -> Result<Mode, NotOnSockets> {
     match Spelling::of(policy).sharing {
         None | Some(Mode::Local) => Ok(Mode::Local),
         Some(mode @ (Mode::Kurma | Mode::KurmaCost | Mode::Planned)) => Ok(mode),
-        Some(mode @ (Mode::PlannedCost | Mode::Relayed)) => Ok(mode),
+        Some(mode @ (Mode::PlannedCost | Mode::Relayed | Mode::Joint)) => Ok(mode),
         Some(mode) => Err(NotOnSockets { policy: policy.to_owned(), mode }),
     }
 }
@@ -101,8 +111,18 @@ struct NotOnSockets {
 fn check(scenario: &Scenario, geography: &Geography) -> anyhow::Result<()> {
     scenario.run.policies.iter().try_for_each(|policy| mode(policy).map(drop))?;
     anyhow::ensure!(
-        geography.rates.is_none(),
-        "series: the demo's load stays as it is; what varies runs in `evenkeel sim`"
+        geography.rates.is_none() || scenario.work.is_some(),
+        "series: the load of a demo without replicas that dim stays as it is; what varies runs in \
+         `evenkeel sim`"
+    );
+    let is_priced = |policy: &&String| mode(policy) == Ok(Mode::Joint);
+    anyhow::ensure!(
+        scenario.work.is_some() || !scenario.run.policies.iter().any(|policy| is_priced(&policy)),
+        "run.policies: a plan by price is for replicas that dim: write replicas and work"
+    );
+    anyhow::ensure!(
+        scenario.faults.is_empty() || scenario.work.is_some(),
+        "faults: they befall replicas that dim: write replicas and work, or use `evenkeel sim`"
     );
     let is_varying = |way: &evenkeel_sim::scenario::WanWay| way.rtt[0] != way.rtt[1];
     anyhow::ensure!(
@@ -127,10 +147,16 @@ impl Stage<'_> {
         let mut watch = Watch::new(&sites, self.geography, policy);
         let mut canvas = Canvas::new();
         let began = Instant::now();
-        let outcomes = self.load_all(&sites, length, warm_up, |_| {
-            watch.look(began.elapsed(), began.elapsed() >= warm_up);
-            canvas.draw(&watch.lines());
-        })?;
+        let outcomes = self.load_all(
+            &[&sites],
+            length,
+            warm_up,
+            |_, _| {},
+            || {
+                watch.look(began.elapsed(), began.elapsed() >= warm_up);
+                canvas.draw(&watch.lines());
+            },
+        )?;
         canvas.clear();
         let run = watch.end(self.scenario, &outcomes, simulated);
         sites.close()?;
@@ -146,14 +172,20 @@ impl Stage<'_> {
         let mut watch = Watch::new(&sites, self.geography, policy);
         let mut cut = Cut::new(&self.geography.sites[victim.index()].name, period);
         let began = Instant::now();
-        let outcomes = self.load_all(&sites, 2 * cut_after, Duration::ZERO, |_| {
-            let elapsed = began.elapsed();
-            if elapsed >= cut_after && cut.begin(elapsed) {
-                sites.cut(victim);
-            }
-            watch.look(elapsed, true);
-            cut.look(elapsed, &watch, victim);
-        })?;
+        let outcomes = self.load_all(
+            &[&sites],
+            2 * cut_after,
+            Duration::ZERO,
+            |_, _| {},
+            || {
+                let elapsed = began.elapsed();
+                if elapsed >= cut_after && cut.begin(elapsed) {
+                    sites.cut(victim);
+                }
+                watch.look(elapsed, true);
+                cut.look(elapsed, &watch, victim);
+            },
+        )?;
         cut.end(&outcomes);
         sites.close()?;
         Ok(cut)
@@ -161,40 +193,39 @@ impl Stage<'_> {
 
     fn open(&self, policy: &str) -> anyhow::Result<Sites> {
         let mode = mode(policy)?;
-        Sites::open(self.scenario, self.geography, policy, mode, self.seed, self.folder)
+        Sites::open(self.scenario, self.geography, policy, mode, self.seed, &self.folder.0)
     }
 
-    /// Loads every site at once, by its users' rate; `look` is called again and again meanwhile.
+    /// Loads every site of these at once, by its users' rate; `look` is called again and again
+    /// meanwhile, and `told` by each load, with its number, of how it goes.
     fn load_all(
         &self,
-        sites: &Sites,
+        all: &[&Sites],
         length: Duration,
         warm_up: Duration,
-        mut look: impl FnMut(&Sites),
+        told: impl Fn(usize, &Progress) + Sync,
+        mut look: impl FnMut(),
     ) -> anyhow::Result<Vec<Outcome>> {
-        let shares: f64 = self.geography.sites.iter().map(|site| site.share).sum();
-        let mut loads = Vec::new();
-        for (number, site) in self.geography.sites.iter().enumerate() {
-            let url = format!("http://{}/item/{{n}}", sites.entrance(number));
-            let rate = self.scenario.rate() * site.share / shares;
-            let mut load = Load::new(Target::new([url.as_str()])?, Arrivals::poisson(rate)?);
-            load.plan.policy.clone_from(&site.name);
-            load.plan.seed = self.seed * 1_000 + number as u64;
+        let numbers = 0..self.geography.sites.len();
+        let each = all.iter().flat_map(|sites| numbers.clone().map(move |number| (sites, number)));
+        let load = |(sites, number): (&&Sites, usize)| -> anyhow::Result<Load> {
+            let mut load = self.load(sites, number)?;
             load.plan.duration = Some(length);
             load.plan.warm_up = warm_up;
-            load.plan.timeout = Duration::from_secs(5);
-            loads.push(load);
-        }
+            Ok(load)
+        };
+        let loads = each.map(load).collect::<anyhow::Result<Vec<_>>>()?;
         std::thread::scope(|scope| {
             let running: Vec<_> = loads
                 .into_iter()
-                .map(|load| {
-                    let stop = self.stop.clone();
-                    scope.spawn(move || load.run(&stop, |_| {}))
+                .enumerate()
+                .map(|(number, load)| {
+                    let (stop, told) = (self.stop.clone(), &told);
+                    scope.spawn(move || load.run(&stop, |progress| told(number, progress)))
                 })
                 .collect();
             while running.iter().any(|load| !load.is_finished()) {
-                look(sites);
+                look();
                 std::thread::sleep(LOOK_EVERY);
             }
             let joined = running.into_iter().map(|load| {
@@ -203,5 +234,33 @@ impl Stage<'_> {
             });
             joined.collect()
         })
+    }
+
+    /// The users of a site.
+    fn load(&self, sites: &Sites, number: usize) -> anyhow::Result<Load> {
+        let site = &self.geography.sites[number];
+        let arrivals = match &self.geography.rates {
+            None => {
+                let shares: f64 = self.geography.sites.iter().map(|site| site.share).sum();
+                Arrivals::poisson(self.scenario.rate() * site.share / shares)?
+            }
+            Some(series) => {
+                let options = TraceOptions { step: Some(series.step), ..TraceOptions::default() };
+                let rates: Vec<_> = series.rates[number].iter().map(f64::to_string).collect();
+                let text = format!("rate\n{}\n", rates.join("\n"));
+                let trace = Trace::read(&site.name, text.as_bytes(), &options)?;
+                Arrivals::trace(trace, Spacing::Poisson)
+            }
+        };
+        let url = format!("http://{}/item/{{n}}", sites.entrance(number));
+        let mut load = Load::new(Target::new([url.as_str()])?, arrivals);
+        load.plan.policy.clone_from(&site.name);
+        load.plan.seed = self.seed * 1_000 + number as u64;
+        load.plan.timeout = match self.scenario.workload.timeout {
+            Duration::ZERO => Duration::from_secs(5),
+            timeout => timeout,
+        };
+        load.connections_max = CONNECTIONS_MAX;
+        Ok(load)
     }
 }

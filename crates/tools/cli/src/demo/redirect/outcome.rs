@@ -35,20 +35,22 @@ impl Document<'_> {
 /// What was measured of one policy, and what the simulator had foretold.
 #[derive(Debug, Serialize)]
 pub(super) struct Run {
-    policy: String,
+    pub(super) policy: String,
     seed: u64,
     requests: u64,
     served: u64,
-    failed: u64,
-    timeouts: u64,
-    p50_ms: Option<f64>,
+    pub(super) failed: u64,
+    pub(super) timeouts: u64,
+    pub(super) p50_ms: Option<f64>,
     p95_ms: Option<f64>,
-    p99_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
     p999_ms: Option<f64>,
     /// Share of all requests that failed or took longer than the objective, seen by users.
-    violation_ratio: f64,
+    pub(super) violation_ratio: f64,
+    /// Share of the served that had no optional content, where there is some.
+    pub(super) lean_ratio: Option<f64>,
     /// Share of requests that another site served.
-    redirected_ratio: f64,
+    pub(super) redirected_ratio: f64,
     /// Of requests that their own site served, as its proxy saw it: share of violations.
     home_violation_ratio: Option<f64>,
     /// What plans predicted of it.
@@ -65,13 +67,13 @@ pub(super) struct Run {
     epochs_broken: usize,
     /// Bytes sent over meshes per second and site.
     mesh_bytes_per_s: f64,
-    sites: Vec<Site>,
-    simulated: RunReport,
+    pub(super) sites: Vec<Site>,
+    pub(super) simulated: RunReport,
 }
 
 /// The users of one site.
 #[derive(Debug, Serialize)]
-struct Site {
+pub(super) struct Site {
     name: String,
     requests: u64,
     violation_ratio: f64,
@@ -80,7 +82,7 @@ struct Site {
     served_at: Vec<u64>,
     /// The last plan in words.
     flows: Vec<String>,
-    doubt: Option<String>,
+    pub(super) doubt: Option<String>,
 }
 
 /// Looks at sites while they are loaded.
@@ -229,6 +231,10 @@ impl<'a> Watch<'a> {
             p99_ms: all.quantile_ms(0.99),
             p999_ms: all.quantile_ms(0.999),
             violation_ratio: late as f64 / requests.max(1) as f64,
+            lean_ratio: scenario.work.is_some().then(|| {
+                let full = sum(&|outcome| outcome.report.optional) as f64;
+                1.0 - full / sum(&|outcome| outcome.report.served).max(1) as f64
+            }),
             redirected_ratio: ratio(away.0, home.0 + away.0).unwrap_or(0.0),
             home_violation_ratio: ratio(home.1, home.0),
             home_predicted_ratio: ratio(home_predicted.1, home_predicted.0),

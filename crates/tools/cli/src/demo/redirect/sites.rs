@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +25,10 @@ use evenkeel_testkit::distance::{Lane, Lanes};
 use evenkeel_testkit::embedded::{Draws, Embedded};
 use evenkeel_testkit::nginx::{Nginx, NginxConfig};
 
-use super::super::ground::{Folder, free_addresses};
+use super::super::brownout::law;
+use super::super::ground::free_addresses;
 use super::super::{embedded_config, find_nginx};
+use super::dimmed;
 use crate::terminal::{Canvas, ms_if_known};
 
 /// The file of the profile that all sites plan from: they are alike.
@@ -69,11 +72,16 @@ impl Sites {
         policy: &str,
         mode: Mode,
         seed: u64,
-        folder: &Folder,
+        folder: &Path,
     ) -> anyhow::Result<Self> {
         let count = geography.sites.len();
-        let services = services(scenario, geography, seed, folder)?;
-        let addresses = free_addresses(4 * count)?;
+        let mut services = services(scenario, geography, seed, folder)?;
+        let agents = if law(scenario, policy)?.is_some() { scenario.cluster.servers } else { 0 };
+        let mut addresses = free_addresses(4 * count + agents)?;
+        for service in services.iter_mut().filter(|_| agents > 0) {
+            let first = addresses.len() - service.apps.addresses().len();
+            service.agents = addresses.split_off(first);
+        }
         let place = |four: &[SocketAddr]| Place {
             entrance: four[0],
             door: four[1],
@@ -83,13 +91,13 @@ impl Sites {
         let places: Vec<Place> = addresses.chunks_exact(4).map(place).collect();
         let lanes = lanes(geography, &places, seed)?;
         let names: Vec<String> = geography.sites.iter().map(|site| site.name.clone()).collect();
-        if mode != Mode::Local && !folder.0.join(AUTHORITY).exists() {
-            crate::certificates::make(&folder.0, 1, &names)?;
+        if mode != Mode::Local && !folder.join(AUTHORITY).exists() {
+            crate::certificates::make(folder, 1, &names)?;
         }
         let mut sites = Self { processes: Vec::new(), places, lanes, services };
         for (site, name) in names.iter().enumerate() {
             let text = sites.config(scenario, geography, policy, mode, site)?;
-            let path = folder.0.join(format!("{name}.toml"));
+            let path = folder.join(format!("{name}.toml"));
             std::fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
             sites.processes.push(Process::start(Config::load(&path)?)?);
         }
@@ -109,6 +117,11 @@ impl Sites {
     /// The process of a site.
     pub(super) fn process(&self, site: usize) -> &Process {
         &self.processes[site]
+    }
+
+    /// Begins what is to befall the replicas.
+    pub(super) fn begin(&self) {
+        self.services.iter().for_each(|service| service.apps.begin());
     }
 
     /// Cuts every way to and from a site.
@@ -140,16 +153,22 @@ impl Sites {
         site: usize,
     ) -> anyhow::Result<String> {
         let Place { entrance, door, mesh, admin } = self.places[site];
-        let selection = Spelling::of(policy).policy;
+        let spelling = Spelling::of(policy);
         let replicas: Vec<String> =
             self.services[site].replicas().iter().map(|it| format!("\"{it}\"")).collect();
         let mut text = format!(
             "[process]\nworkers = 1\ndrain = \"1s\"\n\n[[listen]]  # for users\naddress = \
              \"{entrance}\"\nupstream = \"app\"\n\n[[listen]]  # for other sites\naddress = \
              \"{door}\"\nupstream = \"app\"\nforwarded_requests = \"trust\"\n\n[admin]\naddress = \
-             \"{admin}\"\n\n[upstream.app]\nreplicas = [{}]\npolicy = \"{selection}\"\n",
+             \"{admin}\"\n\n[upstream.app]\nreplicas = [{}]\npolicy = \"{}\"\n",
             replicas.join(", "),
+            spelling.policy,
         );
+        if scenario.work.is_some() {
+            text += &dimmed::upstream(scenario, &spelling);
+            let Service { agents, apps, .. } = &self.services[site];
+            text += &dimmed::agents(scenario, policy, (agents, apps.addresses()))?;
+        }
         if mode == Mode::Local {
             return Ok(text);
         }
@@ -171,26 +190,28 @@ impl Sites {
             // Three sites on one machine wait for each other's turn, not for the wire.
             format_duration(redirect.period / 8),
             redirect.quantum,
-            of_mode(mode, redirect.target),
+            of_mode(mode, geography),
         )?;
         for (other, name) in names.iter().enumerate() {
             let peer = match other == site {
                 true => mesh,
                 false => self.lanes.address(self.lane(site, other, Traffic::Mesh)),
             };
-            write!(
-                text,
-                "\n[[redirect.sites]]\nname = \"{name}\"\npeer = \"{peer}\"\ncurves = \
-                 [\"{PROFILE}\"]\n"
-            )?;
+            writeln!(text, "\n[[redirect.sites]]\nname = \"{name}\"\npeer = \"{peer}\"")?;
+            match &scenario.work {
+                Some(work) => text += &dimmed::work(work),
+                None => writeln!(text, "curves = [\"{PROFILE}\"]")?,
+            }
         }
         Ok(text)
     }
 }
 
 /// The settings of a plan.
-fn of_mode(mode: Mode, target: f64) -> String {
+fn of_mode(mode: Mode, geography: &Geography) -> String {
+    let target = geography.redirect.target;
     match mode {
+        Mode::Joint => dimmed::prices(geography.prices.as_ref()),
         Mode::Kurma => "overload = \"curve\"\nload_bias = 1.0\n".to_owned(),
         Mode::KurmaCost => {
             format!("overload = \"curve\"\nload_bias = 1.0\naim = \"cost\"\ntarget = {target}\n")
@@ -206,11 +227,17 @@ struct Service {
     /// Before the applications, if there are any.
     fronts: Option<Nginx>,
     apps: Embedded,
+    /// Where agents that dim listen, before the applications; none where nobody dims.
+    agents: Vec<SocketAddr>,
 }
 
 impl Service {
     fn replicas(&self) -> &[SocketAddr] {
-        self.fronts.as_ref().map_or_else(|| self.apps.addresses(), Nginx::addresses)
+        match &self.fronts {
+            Some(fronts) => fronts.addresses(),
+            None if self.agents.is_empty() => self.apps.addresses(),
+            None => &self.agents,
+        }
     }
 }
 
@@ -218,22 +245,28 @@ fn services(
     scenario: &Scenario,
     geography: &Geography,
     seed: u64,
-    folder: &Folder,
+    folder: &Path,
 ) -> anyhow::Result<Vec<Service>> {
     let start = |(number, site): (usize, &Site)| -> anyhow::Result<Service> {
-        let draws = Draws::exponential(site.servers, seed * 100 + number as u64);
-        let apps = Embedded::start(embedded_config(scenario, site.servers, draws))?;
+        let seed_here = seed * 100 + number as u64;
+        let apps = match &scenario.work {
+            Some(work) => dimmed::applications(scenario, geography, work, number, seed)?,
+            None => {
+                let draws = Draws::exponential(site.servers, seed_here);
+                Embedded::start(embedded_config(scenario, site.servers, draws))?
+            }
+        };
         let front = || -> anyhow::Result<Nginx> {
             Ok(Nginx::start(NginxConfig {
                 binary: find_nginx()?,
-                directory: folder.0.join(format!("nginx-{}", site.name)),
+                directory: folder.join(format!("nginx-{}", site.name)),
                 rate_limits: vec![None; site.servers],
                 apps: apps.addresses().to_vec(),
                 mishaps: Vec::new(),
             })?)
         };
         let fronts = (scenario.cluster.real == Real::Nginx).then(front).transpose()?;
-        Ok(Service { fronts, apps })
+        Ok(Service { fronts, apps, agents: Vec::new() })
     };
     let start = |site: (usize, &Site)| -> anyhow::Result<Service> {
         let name = &site.1.name;
@@ -268,7 +301,7 @@ pub(super) fn profile(
     scenario: &Scenario,
     geography: &Geography,
     seed: u64,
-    folder: &Folder,
+    folder: &Path,
     stop: &Stop,
 ) -> anyhow::Result<bool> {
     let local = format!("{}+local", Spelling::of(&scenario.run.policies[0]).policy);
@@ -286,7 +319,7 @@ pub(super) fn profile(
         0.45 * most,
     );
     let config = ProfileConfig::read(&Node::parse(&text, "the demo's profile")?)?;
-    let path = folder.0.join(PROFILE);
+    let path = folder.join(PROFILE);
     let mut record = profile::begin(&config);
     let mut view = View { canvas: Canvas::new(), name: &site.name, path: &path, upcoming: None };
     let end = profile::profile(&config, &mut record, stop, &mut view)?;
@@ -306,7 +339,7 @@ pub(super) fn profile(
 struct View<'a> {
     canvas: Canvas,
     name: &'a str,
-    path: &'a std::path::Path,
+    path: &'a Path,
     upcoming: Option<Upcoming>,
 }
 
