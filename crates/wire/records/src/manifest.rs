@@ -36,6 +36,9 @@ pub struct Manifest {
     pub resolution_ns: u64,
     /// What is known of the proxy (hedges, retries, safeguards, dimmer), as TOML of a scenario.
     pub like: String,
+    /// What was set beside it, as in `workload.utilisation=0.45`.
+    #[serde(default)]
+    pub set: Vec<String>,
 }
 
 impl Manifest {
@@ -50,6 +53,7 @@ impl Manifest {
             group_size: replicas,
             resolution_ns: 1_000,
             like: String::new(),
+            set: Vec::new(),
         }
     }
 

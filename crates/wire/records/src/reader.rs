@@ -184,9 +184,9 @@ fn try_read(
     Ok(())
 }
 
-/// Rows in the order in which they were sent, with the gaps between them. Where the first files are
-/// gone, the day begins with the first row that is left.
-fn ordered(mut rows: Vec<Row>, has_lost_begin: bool) -> Vec<Row> {
+/// Rows whose `gap_ns` is the time from any start, in the order in which they were sent and with
+/// the gaps between them. With `has_lost_begin` the day begins with the first row.
+pub fn ordered(mut rows: Vec<Row>, has_lost_begin: bool) -> Vec<Row> {
     // In place: a day fills the memory once.
     rows.sort_unstable_by_key(|row| (row.gap_ns, row.client, row.request, row.why as u8));
     let first_ns = rows.first().map_or(0, |row| row.gap_ns);
