@@ -4,7 +4,7 @@ use evenkeel_core::Rng;
 use thiserror::Error;
 
 use crate::pauses::{self, Pause};
-use crate::rows::{Day, End, Why};
+use crate::rows::{Day, End, Row, Why};
 use crate::slots;
 use crate::speeds::{Service, Speeds};
 use crate::visits::{Network, Visit, visits};
@@ -143,6 +143,13 @@ impl Twin {
     }
 }
 
+impl Twin {
+    /// When the last request arrived, ns from the start of the day.
+    pub fn length_ns(&self) -> u64 {
+        self.requests.last().map_or(0, |request| request.at_ns)
+    }
+}
+
 impl Draft {
     /// Each visit that began, with the time for which its replica worked on it, as a logarithm.
     fn services(&self, replica: usize) -> impl Iterator<Item = (Visit, u64, f64)> + '_ {
@@ -212,12 +219,17 @@ impl Draft {
             let seen = logs[row].filter(|seen| !seen.is_cut)?;
             Some(self.works.score(seen.log))
         };
-        let pairs = day.rows.iter().enumerate().filter(|(_, row)| row.why == Why::Pair);
-        let scores: Vec<(f64, f64)> = pairs
-            .filter_map(|(number, row)| {
-                let first = number.checked_sub(1)?;
-                let is_same = day.rows[first].request == row.request;
-                is_same.then(|| Some((score(first)?, score(number)?)))?
+        let is_pair = |(_, row): &(usize, &Row)| row.why == Why::Pair;
+        let paired = day.rows.iter().enumerate().filter(is_pair);
+        let mut paired: Vec<(u64, usize)> = paired.map(|(at, row)| (row.request, at)).collect();
+        paired.sort_unstable();
+        // With several clients other rows come between the two.
+        let firsts = day.rows.iter().enumerate().filter(|(_, row)| row.why == Why::First);
+        let scores: Vec<(f64, f64)> = firsts
+            .filter_map(|(first, row)| {
+                let place = paired.binary_search_by_key(&row.request, |(request, _)| *request);
+                let (_, pair) = paired[place.ok()?];
+                Some((score(first)?, score(pair)?))
             })
             .collect();
         if scores.len() < PAIRS_MIN {

@@ -7,6 +7,7 @@ mod demo;
 mod explain;
 mod flag;
 mod html;
+mod import;
 mod jobs;
 mod live;
 mod load;
@@ -15,6 +16,7 @@ mod output;
 mod paper;
 mod plan;
 mod profile;
+mod replay;
 mod run;
 mod sim;
 mod sim_report;
@@ -43,6 +45,8 @@ enum Command {
     Run(run::RunArguments),
     Demo(demo::DemoArguments),
     Sim(sim::SimArguments),
+    Replay(replay::ReplayArguments),
+    Import(import::ImportArguments),
     Paper(paper::PaperArguments),
     Load(Box<load::LoadArguments>),
     Profile(profile::ProfileArguments),
@@ -61,6 +65,8 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),

@@ -2,6 +2,7 @@
 
 mod day;
 mod duplicates;
+mod record;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -22,10 +23,13 @@ use crate::terminal::{Progress, Table, count, ms};
 
 /// Simulate a scenario: every policy with the same requests, for each seed.
 ///
+/// A recorded day (a directory, see `evenkeel replay`) is a scenario too: the world that was
+/// rebuilt from it.
+///
 /// Example: evenkeel sim scenarios/c3-fluctuation.toml --set workload.clients=300 --seeds 1..10
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArguments {
-    /// The scenario file.
+    /// The scenario file, or the directory of a recorded day.
     scenario: PathBuf,
     /// Set a parameter of the scenario, as in `workload.utilisation=0.45`; repeatable.
     #[arg(long, value_name = "PATH=VALUE")]
@@ -42,6 +46,15 @@ pub(crate) struct SimArguments {
     /// Write a report with charts to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Record the first policy at the first seed as a day in this directory, for `evenkeel replay`.
+    #[arg(long, value_name = "DAY")]
+    record: Option<PathBuf>,
+    /// The policy that windows of the recorded day explore: 5 % of it.
+    #[arg(long, value_name = "POLICY", requires = "record")]
+    explore: Option<String>,
+    /// Share of the recorded requests that are sent to two replicas.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.005, requires = "record")]
+    pairs: f64,
 }
 
 /// `7` or `1..10`.
@@ -66,27 +79,36 @@ struct Document<'a> {
 }
 
 pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<ExitCode> {
+    if arguments.scenario.is_dir() {
+        return simulated(&record::recorded(&arguments.scenario, &arguments.set)?, arguments);
+    }
     let node = Node::load_with(&arguments.scenario, &arguments.set)?;
+    if let Some(day) = &arguments.record {
+        return record::record_day(&Scenario::read(&node)?, arguments, day);
+    }
     if DayScenario::is_meant(&node) {
         return day::run(&DayScenario::read(&node)?, arguments);
     }
     if DuplicatesScenario::is_meant(&node) {
         return duplicates::run(&DuplicatesScenario::read(&node)?, arguments);
     }
-    let scenario = Scenario::read(&node)?;
-    let mut runs = run_scenario(&scenario, &arguments.seeds);
+    simulated(&Scenario::read(&node)?, arguments)
+}
+
+fn simulated(scenario: &Scenario, arguments: &SimArguments) -> anyhow::Result<ExitCode> {
+    let mut runs = run_scenario(scenario, &arguments.seeds);
     if arguments.twice {
-        let again = run_scenario(&scenario, &arguments.seeds);
+        let again = run_scenario(scenario, &arguments.seeds);
         return compare(&timeless(runs)?, &timeless(again)?);
     }
     if let Some(file) = &arguments.html {
-        output::page("report", file, &crate::sim_report::page(&scenario, &runs))?;
+        output::page("report", file, &crate::sim_report::page(scenario, &runs))?;
     }
     if arguments.json {
-        output::json(&Document { runs: &runs, scenario: &scenario })?;
+        output::json(&Document { runs: &runs, scenario })?;
     } else {
         runs.sort_by_key(|run| run.seed);
-        output::text!("{}", table(&scenario, &runs))?;
+        output::text!("{}", table(scenario, &runs))?;
     }
     Ok(ExitCode::SUCCESS)
 }

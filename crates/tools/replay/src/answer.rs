@@ -1,13 +1,14 @@
 //! What a day's tail would have been, or why nobody can tell.
 
-use evenkeel_sim::Scenario;
 use evenkeel_sim::scenario::Spelling;
-use evenkeel_sim::world::{RecordConfig, record};
 use evenkeel_twin::Twin;
 use evenkeel_twin::rows::{Day, percentile};
 use thiserror::Error;
 
-use crate::world::{Change, scenario};
+use crate::causes::Causes;
+use crate::played::{self, Played};
+use crate::world::Change;
+pub use crate::world::{Setup, TWINS};
 
 /// A backtest or slice may be off by this share.
 const OFF_MAX: f64 = 0.10;
@@ -23,26 +24,11 @@ const ABOVE_SLICE_MIN: f64 = 20.0;
 const CROWDING_MAX: f64 = 0.1;
 /// Slots are busy for at most this share of any minute.
 const BUSY_MAX: f64 = 0.9;
-/// Twins with works dealt anew.
-pub const TWINS: u64 = 8;
 /// The quantile of Student's t with seven degrees of freedom that leaves 5 % above: its interval
 /// for one more value of eight's kind holds it in 90 %.
 const STUDENT: f64 = 1.895;
 /// What the rebuilt world itself is off by, as a share, beside the scatter of twins.
 const MODEL: f64 = 0.03;
-
-/// How a day is replayed.
-#[derive(Clone, Debug)]
-pub struct Setup<'a> {
-    /// What is known of the proxy.
-    pub like: &'a Scenario,
-    /// The day's policy.
-    pub recorded: &'a str,
-    /// The policy that was explored, if any.
-    pub explored: Option<&'a str>,
-    /// Share of requests that were sent to two replicas.
-    pub pairs: f64,
-}
 
 /// A percentile as it would have been.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,6 +48,10 @@ pub struct Answer {
     pub percentiles: Vec<Predicted>,
     /// The share of slots that are busy in the busiest minute.
     pub busy: f64,
+    /// What the slowest requests would have waited for.
+    pub causes: Causes,
+    /// The 99th percentile of each part of the day, ns; none where it has too few answers.
+    pub parts: Vec<Option<u64>>,
 }
 
 /// How well twins reproduce what was recorded, as shares of p99.
@@ -112,25 +102,28 @@ pub enum Refusal {
     /// Near saturation a coin decides.
     #[error("slots would be {:.0} % busy in a minute, expected at most 90 %", 100.0 * .0)]
     Busy(f64),
+    /// Nobody knows what the day ran under.
+    #[error("nobody knows the day's policy: import with --policy")]
+    NoPolicy,
+    /// Nothing is known of a replica that was not there.
+    #[error("{0} replicas where the day had {1}: no row says how fast another one would be")]
+    MoreReplicas(usize, usize),
+    /// Content that is left out is not part of the rebuilt world yet.
+    #[error("the dimmer's setpoint: content that is left out is not replayed yet")]
+    Dimmer,
+    /// Times are told too roughly.
+    #[error(
+        "times are told in steps of {0} us and half of all answers take less than {1} us: a log \
+        must tell at least five steps of a usual answer"
+    )]
+    Coarse(u64, u64),
     /// Too few answers.
     #[error("{0} answers, too few for the percentiles asked for")]
     TooFew(usize),
 }
 
-/// The twins' days under a change.
-pub fn days(twin: &Twin, setup: &Setup<'_>, change: &Change) -> Vec<Day> {
-    let day = |number| {
-        let scenario = scenario(twin, setup.like, change, number, false);
-        record(&scenario, &change.policy, number, RecordConfig::default())
-    };
-    (0..TWINS).map(day).collect()
-}
-
-/// Whether twins do what was recorded: the day's policy, then the explored one.
-///
-/// # Errors
-/// When they do not, or when too little is known.
-pub fn tests(twin: &Twin, setup: &Setup<'_>, day: &Day) -> Result<[Test; 2], Refusal> {
+/// What must be known before anything is foretold.
+fn known(twin: &Twin) -> Result<(), Refusal> {
     if twin.unseen > UNSEEN_MAX {
         return Err(Refusal::Unseen(twin.unseen));
     }
@@ -140,28 +133,39 @@ pub fn tests(twin: &Twin, setup: &Setup<'_>, day: &Day) -> Result<[Test; 2], Ref
     if twin.crowding.value.abs() > CROWDING_MAX {
         return Err(Refusal::Crowding(twin.crowding.value));
     }
-    let explored = setup.explored.ok_or(Refusal::NoSlice)?;
-    let twins: Vec<Day> = (0..TWINS)
-        .map(|number| {
-            let change = Change::policy(setup.recorded);
-            let scenario = scenario(twin, setup.like, &change, number, true);
-            let explore = Some((explored.to_owned(), Vec::new()));
-            let config = RecordConfig { explore, pairs: setup.pairs, ..RecordConfig::default() };
-            record(&scenario, setup.recorded, number, config)
-        })
-        .collect();
-    let backtest = test(day, &twins, 0, ABOVE_MIN)?;
-    if !backtest.passes() {
-        return Err(Refusal::Backtest(backtest));
-    }
-    let slice = test(day, &twins, 1, ABOVE_SLICE_MIN)?;
-    if !slice.passes() {
-        return Err(Refusal::Slice(slice));
-    }
-    Ok([backtest, slice])
+    Ok(())
 }
 
-fn test(day: &Day, twins: &[Day], policy: u8, above_min: f64) -> Result<Test, Refusal> {
+/// Whether twins do what was recorded: the day's policy, then the explored one.
+///
+/// # Errors
+/// When they do not, or when too little is known.
+pub fn tests(twin: &Twin, setup: &Setup<'_>, day: &Day) -> Result<[Test; 2], Refusal> {
+    known(twin)?;
+    if setup.explored.is_none() {
+        return Err(Refusal::NoSlice);
+    }
+    let (backtest, twins) = backtest(twin, setup, day)?;
+    let slice = test(day, &twins, 1, ABOVE_SLICE_MIN)?;
+    if slice.passes() { Ok([backtest, slice]) } else { Err(Refusal::Slice(slice)) }
+}
+
+/// The first of these alone, which proves next to nothing.
+///
+/// # Errors
+/// As [`tests`], except for slices.
+pub fn backtest_alone(twin: &Twin, setup: &Setup<'_>, day: &Day) -> Result<Test, Refusal> {
+    known(twin)?;
+    backtest(twin, setup, day).map(|(backtest, _)| backtest)
+}
+
+fn backtest(twin: &Twin, setup: &Setup<'_>, day: &Day) -> Result<(Test, Vec<Played>), Refusal> {
+    let twins = played::play(twin, setup, &Change::policy(setup.recorded), true);
+    let backtest = test(day, &twins, 0, ABOVE_MIN)?;
+    if backtest.passes() { Ok((backtest, twins)) } else { Err(Refusal::Backtest(backtest)) }
+}
+
+fn test(day: &Day, twins: &[Played], policy: u8, above_min: f64) -> Result<Test, Refusal> {
     let recorded = day.latencies(policy);
     let enough = recorded.len() as f64 * 0.01 >= above_min;
     let recorded_ns = percentile(&recorded, 0.99).filter(|_| enough);
@@ -171,11 +175,10 @@ fn test(day: &Day, twins: &[Day], policy: u8, above_min: f64) -> Result<Test, Re
 }
 
 /// Mean and standard deviation of the logarithms of the twins' percentiles.
-fn logs(twins: &[Day], policy: u8, share: f64) -> Option<(f64, f64)> {
-    let logs: Option<Vec<f64>> = twins
-        .iter()
-        .map(|day| Some((percentile(&day.latencies(policy), share)?.max(1) as f64).ln()))
-        .collect();
+fn logs(twins: &[Played], policy: u8, share: f64) -> Option<(f64, f64)> {
+    let latencies = |twin: &Played| percentile(&twin.latencies[usize::from(policy)], share);
+    let log = |twin: &Played| Some((latencies(twin)?.max(1) as f64).ln());
+    let logs: Option<Vec<f64>> = twins.iter().map(log).collect();
     let logs = logs.filter(|logs| logs.len() > 1)?;
     let count = logs.len() as f64;
     let mean = logs.iter().sum::<f64>() / count;
@@ -221,14 +224,14 @@ pub fn predict(
     change: &Change,
     shares: &[f64],
 ) -> Result<Answer, Refusal> {
-    let days = days(twin, setup, change);
-    let busy = days.first().map_or(0.0, |day| busy(day, twin.slots));
-    let answers = days.first().map_or(0, |day| day.latencies(0).len());
+    let twins = played::play(twin, setup, change, false);
+    let Some(first) = twins.first() else { return Err(Refusal::TooFew(0)) };
+    let answers = first.latencies[0].len();
     let enough = |share: &&f64| (1.0 - **share) * answers as f64 >= ABOVE_MIN - 0.5;
     let predicted = |share: &f64| {
-        let (mean, deviation) = logs(&days, 0, *share)?;
-        let twins = days.len() as f64;
-        let scatter = STUDENT * deviation * (1.0 + 1.0 / twins).sqrt();
+        let (mean, deviation) = logs(&twins, 0, *share)?;
+        let count = twins.len() as f64;
+        let scatter = STUDENT * deviation * (1.0 + 1.0 / count).sqrt();
         let half = scatter.hypot(MODEL);
         let value_ns = mean.exp();
         let interval_ns = [(mean - half).exp(), (mean + half).exp()];
@@ -238,27 +241,6 @@ pub fn predict(
     if percentiles.is_empty() {
         return Err(Refusal::TooFew(answers));
     }
-    Ok(Answer { percentiles, busy })
-}
-
-/// The share of slots that served in the busiest minute.
-fn busy(day: &Day, slots: u32) -> f64 {
-    const MINUTE_NS: u64 = 60_000_000_000;
-    let mut worked: Vec<(f64, u64)> = Vec::new();
-    let mut replicas = 0;
-    for (row, sent_ns) in day.rows.iter().zip(day.sent_ns()) {
-        let minute = (sent_ns / MINUTE_NS) as usize;
-        if worked.len() <= minute {
-            worked.resize(minute + 1, (0.0, sent_ns));
-        }
-        worked[minute].0 += row.served.map_or(0.0, |served| served.service_ns as f64);
-        worked[minute].1 = sent_ns;
-        replicas = replicas.max(usize::from(row.replica) + 1);
-    }
-    let share = |(minute, (worked_ns, last_ns)): (usize, &(f64, u64))| {
-        // The last minute is shorter; of a few seconds of it nothing follows.
-        let length_ns = (last_ns - minute as u64 * MINUTE_NS).max(MINUTE_NS / 12) as f64;
-        worked_ns / (length_ns * replicas as f64 * f64::from(slots))
-    };
-    worked.iter().enumerate().map(share).fold(0.0, f64::max)
+    let (busy, causes, parts) = (first.busy, first.causes, first.parts.clone());
+    Ok(Answer { percentiles, busy, causes, parts })
 }

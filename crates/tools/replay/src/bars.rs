@@ -6,22 +6,21 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_core::{Instant, Rng};
 use evenkeel_settings::{Node, Problems};
 use evenkeel_sim::Scenario;
-use evenkeel_sim::world::{RecordConfig, record};
+use evenkeel_sim::world::{RecordConfig, record, windows};
 use evenkeel_twin::Twin;
 use evenkeel_twin::rows::{Day, percentile};
 
 use crate::answer::{Answer, Setup, predict, tests};
+use crate::day::described;
 use crate::world::Change;
 
 /// The percentiles that are asked for, and how far off an answer may be.
 const BARS: [(f64, f64); 2] = [(0.99, 0.10), (0.999, 0.15)];
 const EXPLORED: &str = "two-choices";
-/// Share of requests in windows that explore, and how many windows there are.
+/// Share of the day in windows that explore.
 const EXPLORED_SHARE: f64 = 0.05;
-const WINDOWS: usize = 10;
 const PAIRS: f64 = 0.005;
 const COINS: [u64; 2] = [1, 2];
 
@@ -219,7 +218,7 @@ impl Outcome {
 pub fn ask(world: &World, requests: u64, seed: u64) -> Result<(Vec<Outcome>, String), Problems> {
     let scenario = world.scenario(requests)?;
     let length_s = requests as f64 / scenario.rate();
-    let explore = Some((EXPLORED.to_owned(), windows(length_s, seed)));
+    let explore = Some((EXPLORED.to_owned(), windows(length_s, EXPLORED_SHARE, seed)));
     let config = RecordConfig { clients: world.clients, explore, pairs: PAIRS, coins: 0 };
     let day = record(&scenario, world.recorded, seed, config);
     let twin = match Twin::rebuild(&day, seed) {
@@ -264,26 +263,6 @@ pub fn ask(world: &World, requests: u64, seed: u64) -> Result<(Vec<Outcome>, Str
     Ok((outcomes, notes))
 }
 
-fn described(twin: &Twin) -> String {
-    let pauses: usize = twin.pauses.iter().map(Vec::len).sum();
-    let paused_ns: u64 =
-        twin.pauses.iter().flatten().map(|pause| pause.to_ns - pause.from_ns).sum();
-    let common = twin.correlation.map_or("unknown".to_owned(), |common| {
-        format!("{:.2} (error {:.2})", common.value, common.error)
-    });
-    format!(
-        "slots {} ({:.2} % early), {pauses} pauses ({:.1} s, {:.0} % shared), windows of {:.1} s, \
-         copies in common {common}, crowding {:.2}, unseen {:.1} %",
-        twin.slots,
-        100.0 * twin.early,
-        paused_ns as f64 * 1e-9,
-        100.0 * twin.pauses_shared,
-        twin.speeds.width_ns as f64 * 1e-9,
-        twin.crowding.value,
-        100.0 * twin.unseen,
-    )
-}
-
 fn errors(
     world: &World,
     scenario: &Scenario,
@@ -309,18 +288,6 @@ fn errors(
         (predicted.value_ns.ln() - log, floor, (low..=high).contains(&log.exp()))
     };
     true_logs.iter().enumerate().map(error).collect()
-}
-
-/// Windows that explore, one at a random time in each part of the day.
-fn windows(length_s: f64, seed: u64) -> Vec<(Instant, Instant)> {
-    let mut rng = Rng::stream(seed, "windows that explore");
-    let part_s = length_s / WINDOWS as f64;
-    let window = |number: usize| {
-        let from_s = part_s * (number as f64 + rng.unit() * (1.0 - EXPLORED_SHARE));
-        let to_s = from_s + part_s * EXPLORED_SHARE;
-        (Instant::from_secs_f64(from_s), Instant::from_secs_f64(to_s))
-    };
-    (0..WINDOWS).map(window).collect()
 }
 
 /// What all outcomes together say, beside the bars.

@@ -4,8 +4,17 @@
 //! |---|---|
 //! | [`world`] | the rebuilt world as a scenario of the simulator |
 //! | [`answer`] | backtest, slices, percentiles with intervals, refusals |
+//! | [`causes`] | what the slowest requests waited for |
+//! | [`day`] | a recorded day from its files, made ready |
+//! | [`import`] | logs of other proxies, and spans, as a recorded day |
+//! | [`question`] | what is asked about a day, and the reply |
 //! | [`bars`] | worlds whose truth is known: how often answers are right |
 
 pub mod answer;
 pub mod bars;
+pub mod causes;
+pub mod day;
+pub mod import;
+mod played;
+pub mod question;
 pub mod world;

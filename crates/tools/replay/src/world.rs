@@ -14,6 +14,22 @@ const NEIGHBOURS: usize = 16;
 /// Speeds relate to this service time: any would do.
 const BASE: Duration = Duration::from_millis(1);
 
+/// Twins with works dealt anew.
+pub const TWINS: u64 = 8;
+
+/// How a day is replayed.
+#[derive(Clone, Debug)]
+pub struct Setup<'a> {
+    /// What is known of the proxy.
+    pub like: &'a Scenario,
+    /// The day's policy.
+    pub recorded: &'a str,
+    /// The policy that was explored, if any.
+    pub explored: Option<&'a str>,
+    /// Share of requests that were sent to two replicas.
+    pub pairs: f64,
+}
+
 /// What is changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {

@@ -42,7 +42,7 @@ use crate::workload::{Arrival, Arriving, CoreTime};
 use crate::world::notices::Notice;
 use crate::world::parts::Whole;
 use crate::world::record::Recording;
-pub use crate::world::record::{RecordConfig, record};
+pub use crate::world::record::{RecordConfig, record, windows};
 use crate::world::sites::Sites;
 
 #[derive(Clone, Copy, Debug)]

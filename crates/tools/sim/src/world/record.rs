@@ -3,7 +3,7 @@
 
 use evenkeel_core::request::{Attempt, Kind};
 use evenkeel_core::time::nanos;
-use evenkeel_core::{Duration, Instant, ReplicaId};
+use evenkeel_core::{Duration, Instant, ReplicaId, Rng};
 use evenkeel_twin::rows::{Day, End, Row, Served, Why};
 
 use crate::scenario::{Scenario, Spelling};
@@ -13,6 +13,8 @@ use crate::world::{World, make_clients};
 
 /// The luck by which a request is sent to two replicas, and to which.
 const PAIRED: u32 = 16;
+/// Windows of a run that explore.
+const WINDOWS: usize = 10;
 
 /// What is recorded of a run, and what is done for the sake of the record.
 #[derive(Clone, Debug)]
@@ -31,6 +33,19 @@ impl Default for RecordConfig {
     fn default() -> Self {
         Self { clients: usize::MAX, explore: None, pairs: 0.0, coins: 0 }
     }
+}
+
+/// Windows that explore: one at a random time in each tenth of a run of this length, together this
+/// share of it.
+pub fn windows(length_s: f64, share: f64, seed: u64) -> Vec<(Instant, Instant)> {
+    let mut rng = Rng::stream(seed, "windows that explore");
+    let part_s = length_s / WINDOWS as f64;
+    let window = |number: usize| {
+        let from_s = part_s * (number as f64 + rng.unit() * (1.0 - share));
+        let to_s = from_s + part_s * share;
+        (Instant::from_secs_f64(from_s), Instant::from_secs_f64(to_s))
+    };
+    (0..WINDOWS).map(window).collect()
 }
 
 #[derive(Debug)]

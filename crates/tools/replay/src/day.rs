@@ -1,0 +1,180 @@
+//! A recorded day made ready: its rows, the world rebuilt from them, what is known of the proxy.
+
+use std::path::Path;
+
+use evenkeel_records::{Manifest, Recorded, RecordsError, read};
+use evenkeel_settings::{Node, Problem, Problems};
+use evenkeel_sim::Scenario;
+use evenkeel_twin::Twin;
+use evenkeel_twin::rows::Day;
+use evenkeel_twin::twin::RebuildError;
+use thiserror::Error;
+
+use crate::answer::{Refusal, Setup};
+
+/// The seed that draws the works of copies which were given up: the same for every replay.
+const SEED: u64 = 1;
+
+/// A day that can be asked about.
+#[derive(Debug)]
+pub struct Ready {
+    /// What is known of it beside its rows.
+    pub manifest: Manifest,
+    /// The rows.
+    pub day: Day,
+    /// The world that they tell of.
+    pub twin: Twin,
+    /// What is known of the proxy.
+    pub like: Scenario,
+    /// Files that were still written, or whose writer was killed.
+    pub unfinished: usize,
+}
+
+/// Why nothing can be asked.
+#[derive(Debug, Error)]
+pub enum ReadyError {
+    /// The files are wrong.
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    /// What the manifest says of the proxy is wrong.
+    #[error("{0}")]
+    Like(Problems),
+    /// A setting is wrong.
+    #[error("{0}")]
+    Setting(#[from] Problem),
+    /// A day is of one site and of one service.
+    #[error("manifest.json (like): got sites or tiers, expected one site without tiers")]
+    Shape,
+    /// A setting that a replay does not have, with what was expected.
+    #[error("--set {0}: expected {1}")]
+    Set(String, &'static str),
+    /// There is no answer.
+    #[error("no answer: {0}")]
+    Refused(#[from] Refusal),
+    /// The rows tell of no world.
+    #[error("no answer: {0}")]
+    Rebuild(#[from] RebuildError),
+}
+
+impl From<Problems> for ReadyError {
+    fn from(problems: Problems) -> Self {
+        Self::Like(problems)
+    }
+}
+
+impl ReadyError {
+    /// Whether the question was right and only has no answer.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Rebuild(_))
+    }
+}
+
+impl Ready {
+    /// Reads a day and rebuilds its world.
+    ///
+    /// # Errors
+    /// When the files are wrong, or the day is too short.
+    pub fn read(directory: &Path) -> Result<Self, ReadyError> {
+        Self::of(read(directory)?)
+    }
+
+    /// Rebuilds the world of a day.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn of(recorded: Recorded) -> Result<Self, ReadyError> {
+        let Recorded { manifest, day, unfinished } = recorded;
+        let like = Self::check(&manifest)?;
+        let twin = Twin::rebuild(&day, SEED)?;
+        Ok(Self { manifest, day, twin, like, unfinished })
+    }
+
+    /// What a manifest says of the proxy, if a day of it can be replayed.
+    ///
+    /// # Errors
+    /// When it is no scenario of one site, or names a policy that there is not.
+    pub fn check(manifest: &Manifest) -> Result<Scenario, ReadyError> {
+        let mut node = like(manifest)?;
+        let like = proxy(&node, manifest)?;
+        if like.geography.is_some() || !like.tiers.is_empty() {
+            return Err(ReadyError::Shape);
+        }
+        for policy in &manifest.policies {
+            node.set(&format!("run.policies=[{policy:?}]"))?;
+            Scenario::read(&node)?;
+        }
+        Ok(like)
+    }
+
+    /// The same with other settings of what is known of the proxy, as in `run.policies=[c3]`.
+    ///
+    /// # Errors
+    /// When a setting is wrong.
+    pub fn with(mut self, sets: &[String]) -> Result<Self, ReadyError> {
+        let mut node = like(&self.manifest)?;
+        for set in sets {
+            node.set(set)?;
+        }
+        self.like = proxy(&node, &self.manifest)?;
+        Ok(self)
+    }
+
+    /// How it is replayed.
+    ///
+    /// # Errors
+    /// When nobody knows its policy.
+    pub fn setup(&self) -> Result<Setup<'_>, Refusal> {
+        let recorded = self.manifest.policies.first().ok_or(Refusal::NoPolicy)?;
+        let explores = self.day.rows.iter().any(|row| row.policy == 1);
+        let explored = self.manifest.policies.get(1).filter(|_| explores);
+        Ok(Setup {
+            like: &self.like,
+            recorded,
+            explored: explored.map(String::as_str),
+            pairs: self.manifest.pairs,
+        })
+    }
+
+    /// What was found, for people.
+    pub fn described(&self) -> String {
+        described(&self.twin)
+    }
+}
+
+/// What the manifest says of the proxy, as a scenario.
+pub(crate) fn like(manifest: &Manifest) -> Result<Node, ReadyError> {
+    let mut node = Node::parse(&manifest.like, "manifest.json (like)")?;
+    for set in &manifest.set {
+        node.set(set)?;
+    }
+    Ok(node)
+}
+
+/// The same read, with the replicas that the manifest tells of.
+pub(crate) fn proxy(node: &Node, manifest: &Manifest) -> Result<Scenario, ReadyError> {
+    let mut like = Scenario::read(node)?;
+    like.cluster.servers = manifest.replicas.len();
+    like.cluster.replication_factor = manifest.group_size;
+    Ok(like)
+}
+
+/// What was found of a world, for people.
+pub(crate) fn described(twin: &Twin) -> String {
+    let pauses: usize = twin.pauses.iter().map(Vec::len).sum();
+    let paused_ns: u64 =
+        twin.pauses.iter().flatten().map(|pause| pause.to_ns - pause.from_ns).sum();
+    let common = twin.correlation.map_or("unknown".to_owned(), |common| {
+        format!("{:.2} (error {:.2})", common.value, common.error)
+    });
+    format!(
+        "slots {} ({:.2} % early), {pauses} pauses ({:.1} s, {:.0} % shared), windows of {:.1} s, \
+         copies in common {common}, crowding {:.2}, unseen {:.1} %",
+        twin.slots,
+        100.0 * twin.early,
+        paused_ns as f64 * 1e-9,
+        100.0 * twin.pauses_shared,
+        twin.speeds.width_ns as f64 * 1e-9,
+        twin.crowding.value,
+        100.0 * twin.unseen,
+    )
+}
