@@ -121,6 +121,7 @@ const COMPUTE: &[&str] = &[
     "evenkeel-papers",
     "evenkeel-twin",
     "evenkeel-replay",
+    "evenkeel-records",
 ];
 
 fn row(rows: &[Row], binary: &Binary) -> Row {

@@ -108,6 +108,7 @@ const CRATES: &[Crate] = &[
     row("evenkeel-twin", "crates/decide/twin", 1, Kind::Decides),
     row("evenkeel-settings", "crates/decide/settings", 2, Kind::Pure),
     row("evenkeel-dns", "crates/wire/dns", 2, Kind::Sockets),
+    row("evenkeel-records", "crates/wire/records", 2, Kind::Pure),
     row("evenkeel-runtime", "crates/wire/runtime", 3, Kind::Sockets),
     row("evenkeel-http", "crates/wire/http", 4, Kind::Sockets),
     row("evenkeel-kubernetes", "crates/wire/kubernetes", 4, Kind::Sockets),
