@@ -1,10 +1,11 @@
 //! What a dispatcher tells of copies, the pairs it sends, and the windows of another policy.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::sync::{Arc, Mutex};
 
 use evenkeel_core::request::copies::{CopyEnd, CopyRecord, CopySink, WINDOW, Windows};
-use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, Redundancy};
-use evenkeel_core::request::select::exploring::Exploring;
+use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, Redundancy, Single};
 use evenkeel_core::request::select::{Policy, Selector};
 use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Failure, Kind, Outcome, Replay,
@@ -12,7 +13,7 @@ use evenkeel_core::request::{
 };
 use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::Probability;
-use evenkeel_core::{Fleet, GroupId, Instant};
+use evenkeel_core::{Fleet, GroupId, Instant, ReplicaId};
 
 /// Keeps what it is told.
 #[derive(Clone, Debug, Default)]
@@ -183,9 +184,9 @@ fn so_many_windows_are_explored_and_equal_seeds_explore_equal_ones() {
 
 /// The copies of a run of one call in 10 ms, and who decided.
 fn explored(seed: u64, minutes: u64) -> Vec<CopyRecord> {
+    let (mut dispatcher, kept) = dispatcher(policy("round-robin"), 0.0);
     let windows = Windows { share: share(0.3), seed };
-    let selector = Exploring::new(policy("round-robin"), policy("random"), windows);
-    let (mut dispatcher, kept) = dispatcher(Box::new(selector), 0.0);
+    dispatcher.explore(at(0), Some((policy("random"), windows)));
     for id in 0..minutes * 6_000 {
         let now = at(id * 10);
         let (call, attempt) = send(&mut dispatcher, now, id, SAFE);
@@ -213,23 +214,24 @@ fn in_its_windows_the_other_policy_decides_and_the_rows_say_so() {
 }
 
 #[test]
-fn a_reload_ends_the_exploration_and_what_was_learnt_stays() {
+fn the_exploration_outlives_a_reload_and_when_it_ends_what_was_learnt_stays() {
+    let (mut dispatcher, kept) = dispatcher(policy("peak-ewma"), 0.0);
     let windows = Windows { share: share(1.0), seed: 1 };
-    let selector = Exploring::new(policy("peak-ewma"), policy("random"), windows);
-    let (mut dispatcher, kept) = dispatcher(Box::new(selector), 0.0);
-    let cost_of = |dispatcher: &Dispatcher, slot| {
-        dispatcher.cost(at(100), evenkeel_core::ReplicaId::new(slot)).unwrap()
-    };
+    dispatcher.explore(at(0), Some((policy("random"), windows)));
     for id in 0..10 {
         let (call, attempt) = send(&mut dispatcher, at(id), id, SAFE);
         end(&mut dispatcher, at(id + 50), attempt, &Outcome::Replied(None));
         dispatcher.close(at(id + 50), call);
     }
     assert!(kept.all().iter().all(|row| row.is_explored));
+    let config = DispatcherConfig::default();
+    dispatcher.reconfigure(at(100), policy("peak-ewma"), Box::new(Single), config);
+    let (call, attempt) = send(&mut dispatcher, at(100), 10, SAFE);
+    end(&mut dispatcher, at(100), attempt, &Outcome::Replied(None));
+    dispatcher.close(at(100), call);
     assert_eq!(dispatcher.policy(), "random");
-    let plain = policy("peak-ewma");
-    let hedge = Box::new(evenkeel_core::request::redundancy::Single);
-    dispatcher.reconfigure(at(100), plain, hedge, DispatcherConfig::default());
+    dispatcher.explore(at(100), None);
     assert_eq!(dispatcher.policy(), "peak-ewma");
-    assert!((0..3).any(|slot| cost_of(&dispatcher, slot) > 1.0), "it heard of answers all along");
+    let cost_of = |slot| dispatcher.cost(at(100), ReplicaId::new(slot)).unwrap();
+    assert!((0..3).any(|slot| cost_of(slot) > 1.0), "it heard of answers all along");
 }

@@ -3,7 +3,6 @@
 use arrayvec::ArrayVec;
 
 use crate::fleet::{Feedback, GroupId, ReplicaId};
-use crate::request::copies::Origin;
 use crate::request::servers::ServerSet;
 use crate::time::{Deadline, Instant};
 
@@ -123,6 +122,15 @@ pub struct Attempt {
     pub(crate) origin: Origin,
     /// Whether the policy that is tried out decided.
     pub(crate) is_explored: bool,
+}
+
+/// The request that a copy is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) call: CallId,
+    pub(crate) number: u64,
+    pub(crate) opened_at: Instant,
+    pub(crate) group: GroupId,
 }
 
 /// What was learnt of an attempt.

@@ -5,12 +5,12 @@
 //! same. It changes no decision but those two. **Why they are needed**: how much of a service time
 //! belongs to the request, and how much to the copy, only a second copy tells; and a replay that
 //! reproduces the policy of the day may still be wrong about another one, which only a window under
-//! another one shows. **Source**: the issue and the study on replays (`docs/replay.md`).
+//! another one shows. **Source**: randomised slices as in CausalSim (NSDI '23).
 
 use core::fmt::Debug;
 
 use crate::fleet::{GroupId, ReplicaId};
-use crate::request::call::{CallId, Kind, Outcome};
+use crate::request::call::{Kind, Outcome};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant, nanos};
 use crate::units::Probability;
@@ -69,15 +69,6 @@ pub struct CopyRecord {
 pub trait CopySink: Debug + Send {
     /// This copy has its outcome.
     fn copy_ended(&mut self, copy: &CopyRecord);
-}
-
-/// The request that a copy is of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
-    pub(crate) call: CallId,
-    pub(crate) number: u64,
-    pub(crate) opened_at: Instant,
-    pub(crate) group: GroupId,
 }
 
 /// Which windows are those of the policy that is tried out.

@@ -40,9 +40,9 @@ use crate::plan::RoutePlan;
 use crate::request::backlog::Backlog;
 use crate::request::call::{
     Attempt, BodyEnd, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, Learnt, Listening,
-    MIRROR, Outcome, Phase, Queued, Refusal, Request, Settled, Step,
+    MIRROR, Origin, Outcome, Phase, Queued, Refusal, Request, Settled, Step,
 };
-use crate::request::copies::{Origin, Recording};
+use crate::request::copies::Recording;
 use crate::request::decision::{Decisions, Verdict};
 use crate::request::redundancy::{Budget, HedgeStats, Redundancy, Single};
 use crate::request::safeguards::{Distrust, Safeguards, untried};
@@ -716,20 +716,20 @@ impl Dispatcher {
     pub fn reconfigure(
         &mut self,
         now: Instant,
-        mut selector: Box<dyn Selector>,
+        selector: Box<dyn Selector>,
         mut redundancy: Box<dyn Redundancy>,
         config: DispatcherConfig,
     ) {
         let DispatcherConfig { safeguards, retries_max, mut retry_budget, .. } = config;
         retry_budget.inherit(&self.config.retry_budget);
-        Exploring::hand_over(now, &mut *self.selector, &mut *selector);
-        selector.on_membership(now, &self.fleet);
+        Exploring::change_usual(now, &mut self.selector, selector);
+        self.selector.on_membership(now, &self.fleet);
         redundancy.inherit(&mut *self.redundancy);
         // Suspicion lasts as long as the new safeguards say, at the longest.
         self.fleet.examine(now + safeguards.slow_start.max(Replica::TRIAL_WITHIN));
         self.backlog.set_calls_max(config.backlog_calls_max);
-        self.asks = config.can_ask && selector.asks();
-        (self.selector, self.redundancy) = (selector, redundancy);
+        self.asks = config.can_ask && self.selector.asks();
+        self.redundancy = redundancy;
         self.config = DispatcherConfig {
             safeguards,
             retries_max,

@@ -2,7 +2,9 @@
 
 use super::Dispatcher;
 use crate::request::call::{Attempt, Call, Kind, MIRROR, Outcome};
-use crate::request::copies::{CopyEnd, CopyRecord, CopySink, Recording};
+use crate::request::copies::{CopyEnd, CopyRecord, CopySink, Recording, Windows};
+use crate::request::select::Selector;
+use crate::request::select::exploring::Exploring;
 use crate::rng::Rng;
 use crate::time::Instant;
 use crate::units::Probability;
@@ -13,6 +15,18 @@ impl Dispatcher {
     pub fn record(&mut self, sink: Box<dyn CopySink>, pairs: Probability) {
         let rng = Rng::stream(self.config.seed, "pairs");
         self.recording = Some(Box::new(Recording { sink, pairs, rng }));
+    }
+
+    /// From now on this policy decides in these windows, in place of the usual one; `None` ends
+    /// that. What both have learnt stays.
+    pub fn explore(&mut self, now: Instant, other: Option<(Box<dyn Selector>, Windows)>) {
+        let usual = Exploring::take_usual(&mut self.selector);
+        self.selector = match other {
+            Some((other, windows)) => Box::new(Exploring::new(usual, other, windows)),
+            None => usual,
+        };
+        self.selector.on_membership(now, &self.fleet);
+        self.asks = self.config.can_ask && self.selector.asks();
     }
 
     /// Tells it to nobody any more.

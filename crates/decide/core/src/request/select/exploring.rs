@@ -1,14 +1,16 @@
 //! Two policies, of which one decides and both learn: in some windows the policy of the upstream
 //! makes room for one that is tried out ([`Windows`]).
 //!
-//! Both hear of every copy, so neither begins anew when its turn comes. **When it misleads**: at the
-//! start of a window the queues are still those that the other one made; a window is longer than
-//! that lasts. A policy that asks replicas for their state hears answers only to its own questions.
+//! Both hear of every copy, so neither begins anew when its turn comes. **When it misleads**: at
+//! the start of a window the queues are still those that the other one made; a window is longer
+//! than that lasts. A policy that asks replicas for their state hears answers only to its own
+//! questions.
 
 use crate::fleet::{Feedback, Fleet, ReplicaId};
 use crate::request::call::{Attempt, Kind, Outcome};
 use crate::request::copies::Windows;
 use crate::request::decision::Candidate;
+use crate::request::select::random::Random;
 use crate::request::select::{Asked, Candidates, Choice, Selector, Told, same_kind};
 use crate::rng::Rng;
 use crate::time::Instant;
@@ -30,15 +32,26 @@ impl Exploring {
         Self { usual, other, windows, is_other: false, until: Instant::ZERO }
     }
 
-    /// Has a policy take over what the one before it has learnt, whichever of them explores.
-    pub(crate) fn hand_over(now: Instant, before: &mut dyn Selector, next: &mut dyn Selector) {
-        match same_kind::<Self>(before) {
-            Some(before) if next.is_exploring().is_none() => {
-                next.inherit(now, &mut *before.usual);
-            }
-            Some(before) => next.inherit(now, before),
-            None => next.inherit(now, before),
+    /// The usual policy of one that explores, or the policy itself; another one is left.
+    pub(crate) fn take_usual(from: &mut Box<dyn Selector>) -> Box<dyn Selector> {
+        match same_kind::<Self>(&mut **from) {
+            Some(exploring) => core::mem::replace(&mut exploring.usual, Box::new(Random)),
+            None => core::mem::replace(from, Box::new(Random)),
         }
+    }
+
+    /// Puts another usual policy in place, which takes over what the one before has learnt.
+    pub(crate) fn change_usual(
+        now: Instant,
+        of: &mut Box<dyn Selector>,
+        mut next: Box<dyn Selector>,
+    ) {
+        let usual = match same_kind::<Self>(&mut **of) {
+            Some(exploring) => &mut exploring.usual,
+            None => of,
+        };
+        next.inherit(now, &mut **usual);
+        *usual = next;
     }
 
     #[inline]
@@ -118,16 +131,6 @@ impl Selector for Exploring {
 
     fn on_reassigned(&mut self, now: Instant, replica: ReplicaId, fleet: &Fleet) {
         self.both().into_iter().for_each(|one| one.on_reassigned(now, replica, fleet));
-    }
-
-    fn inherit(&mut self, now: Instant, before: &mut dyn Selector) {
-        match same_kind::<Self>(before) {
-            Some(before) => {
-                self.usual.inherit(now, &mut *before.usual);
-                self.other.inherit(now, &mut *before.other);
-            }
-            None => self.usual.inherit(now, before),
-        }
     }
 
     fn asks(&self) -> bool {
