@@ -34,10 +34,12 @@ pub struct RecordCounts {
 impl RecordCounts {
     /// The metrics of `/metrics`.
     pub const METRICS: [Metric<Self>; 8] = [
-        counter("evenkeel_record_rows_total", "Copies of requests written to files.", |it| {
-            get(&it.rows).into()
-        }),
-        counter("evenkeel_record_pairs_total", "Second copies of pairs among them.", |it| {
+        counter(
+            "evenkeel_record_rows_total",
+            "Copies of requests in files that were closed.",
+            |it| get(&it.rows).into(),
+        ),
+        counter("evenkeel_record_pairs_total", "Second copies of pairs.", |it| {
             get(&it.pairs).into()
         }),
         counter("evenkeel_record_explored_total", "Copies that the other policy sent.", |it| {

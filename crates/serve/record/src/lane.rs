@@ -17,6 +17,36 @@ const ASIDE_MAX: usize = 64;
 /// What is kept or dropped as a whole.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 
+/// Replicas of which one upstream has days.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream {
+    /// Its folder: that of its table, such as `upstream.shop`.
+    pub name: String,
+    /// The policy of its rows, as scenarios spell it (`c3+hedge`), then that which is tried out.
+    pub policies: Vec<String>,
+    /// Share of its requests that are sent to two replicas.
+    pub pairs: f64,
+    /// Replicas it has as it begins; more may follow.
+    pub replicas: usize,
+}
+
+/// A lane whose writer does not know it yet.
+#[derive(Debug)]
+pub(crate) struct NewLane {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) of: Teller,
+    pub(crate) lane: Lane,
+}
+
+/// A dispatcher that tells of its copies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Teller {
+    /// Its number among those of its stream.
+    pub(crate) client: u16,
+    /// Which of all this process has had: each counts its requests from one on.
+    pub(crate) serial: u32,
+}
+
 /// The window that a copy was sent in.
 pub(crate) fn window_of(copy: &CopyRecord) -> u64 {
     copy.sent_at.as_nanos() / nanos(WINDOW)

@@ -13,4 +13,5 @@ pub mod recorder;
 pub mod writer;
 
 pub use config::RecordConfig;
-pub use recorder::{Recorder, Stream};
+pub use lane::Stream;
+pub use recorder::Recorder;

@@ -1,6 +1,7 @@
 //! Who records: dispatchers are given the ends of lanes, and a thread writes what comes out.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_core::request::copies::{CopySink, Windows};
@@ -9,34 +10,14 @@ use tokio::sync::watch;
 
 use crate::config::RecordConfig;
 use crate::counts::RecordCounts;
-use crate::lane::Lane;
+use crate::lane::{Lane, NewLane, Stream, Teller};
 use crate::writer::RecordWriter;
-
-/// Replicas of which one upstream has days.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Stream {
-    /// Its folder: that of its table, such as `upstream.shop`.
-    pub name: String,
-    /// The policy of its rows, as scenarios spell it (`c3+hedge`), then that which is tried out.
-    pub policies: Vec<String>,
-    /// Share of its requests that are sent to two replicas.
-    pub pairs: f64,
-    /// Replicas it has as it begins; more may follow.
-    pub replicas: usize,
-}
-
-/// A lane whose writer does not know it yet.
-#[derive(Debug)]
-pub(crate) struct NewLane {
-    pub(crate) stream: Arc<Stream>,
-    pub(crate) client: u16,
-    pub(crate) lane: Lane,
-}
 
 /// For those that have dispatchers.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     lanes: Arc<Mutex<Vec<NewLane>>>,
+    serials: Arc<AtomicU32>,
     seed: u64,
 }
 
@@ -53,7 +34,7 @@ pub fn open(config: Option<&RecordConfig>) -> (Recorder, RecordControl, RecordWr
     let (lanes, counts) = (Arc::<Mutex<Vec<NewLane>>>::default(), Arc::<RecordCounts>::default());
     let seed = RandomState::new().build_hasher().finish();
     let writer = RecordWriter::new(Arc::clone(&lanes), configs, Arc::clone(&counts));
-    (Recorder { lanes, seed }, RecordControl { config, counts }, writer)
+    (Recorder { lanes, serials: Arc::default(), seed }, RecordControl { config, counts }, writer)
 }
 
 impl Recorder {
@@ -63,7 +44,8 @@ impl Recorder {
         let lane = Lane::new();
         let sink = lane.sink();
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.push(NewLane { stream: Arc::clone(stream), client, lane });
+        let of = Teller { client, serial: self.serials.fetch_add(1, Ordering::Relaxed) };
+        lanes.push(NewLane { stream: Arc::clone(stream), of, lane });
         Box::new(sink)
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::config::RecordConfig;
 use crate::counts::RecordCounts;
-use crate::recorder::NewLane;
+use crate::lane::NewLane;
 use stream::{Moment, StreamState, Target};
 
 /// How often lanes are emptied.

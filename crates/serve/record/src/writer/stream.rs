@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use evenkeel_core::Instant;
 use evenkeel_core::request::Kind;
 use evenkeel_core::request::copies::{CopyEnd, CopyRecord};
 use evenkeel_core::time::{Duration, nanos};
-use evenkeel_core::Instant;
 use evenkeel_records::writer::Totals;
 use evenkeel_records::{DayWriter, Limits, Manifest, RecordsError};
 use evenkeel_twin::rows::{End, Row, Why};
@@ -16,8 +16,7 @@ use evenkeel_twin::rows::{End, Row, Why};
 use crate::config::RecordConfig;
 use crate::counts::{RecordCounts, add};
 use crate::day;
-use crate::lane::{Lane, Lost, ROWS_MAX, WINDOW, window_of};
-use crate::recorder::{NewLane, Stream};
+use crate::lane::{Lane, Lost, NewLane, ROWS_MAX, Stream, Teller, WINDOW, window_of};
 
 /// A window is written when it has been over for so long: later ones are added one by one.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
@@ -31,6 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 const REMEMBERED: u64 = 64;
 /// Requests of one dispatcher have numbers below this; further ones tell which dispatcher's.
 const REQUEST_BITS: u32 = 40;
+/// Files have 63 bits for both.
+const SERIAL_MAX: u32 = (1 << 23) - 1;
 
 /// Now, by both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -73,16 +74,18 @@ struct OpenDay {
 #[derive(Debug)]
 pub(super) struct StreamState {
     about: Arc<Stream>,
-    lanes: Vec<(u16, Lane)>,
+    lanes: Vec<(Teller, Lane)>,
     room: Vec<CopyRecord>,
     /// Windows that are not written yet.
-    open: BTreeMap<u64, Vec<(u16, CopyRecord)>>,
+    open: BTreeMap<u64, Vec<(Teller, CopyRecord)>>,
     held: usize,
     /// The first window that is not written yet.
     next: u64,
     /// Windows that lack rows.
     dropped: BTreeSet<u64>,
     day: Option<OpenDay>,
+    /// Where what is told goes; as of the last turn.
+    target: Option<Target>,
     /// When the next day may be begun, after one could not.
     retry_at: Instant,
     look_at: Instant,
@@ -94,13 +97,14 @@ impl StreamState {
     pub(super) fn new(first: NewLane, at: Moment, counts: Arc<RecordCounts>) -> Self {
         Self {
             about: first.stream,
-            lanes: vec![(first.client, first.lane)],
+            lanes: vec![(first.of, first.lane)],
             room: Vec::with_capacity(ROWS_MAX),
             open: BTreeMap::new(),
             held: 0,
             next: at.now.as_nanos() / nanos(WINDOW),
             dropped: BTreeSet::new(),
             day: None,
+            target: None,
             retry_at: Instant::ZERO,
             look_at: Instant::ZERO,
             is_failing: false,
@@ -114,13 +118,16 @@ impl StreamState {
 
     /// One more dispatcher, perhaps with another policy: then it has another day.
     pub(super) fn add(&mut self, new: NewLane, at: Moment) {
-        if *new.stream != *self.about {
+        let is_other =
+            |it: &Stream| (&it.policies, it.pairs) != (&new.stream.policies, new.stream.pairs);
+        if is_other(&self.about) {
             self.empty_lanes();
-            self.settle(at, None, Instant::FAR);
+            let target = self.target.clone();
+            self.settle(at, target.as_ref(), Instant::FAR);
             self.end_day();
             self.about = new.stream;
         }
-        self.lanes.push((new.client, new.lane));
+        self.lanes.push((new.of, new.lane));
     }
 
     /// Whether nobody can tell it anything any more, and all is written.
@@ -134,6 +141,14 @@ impl StreamState {
             Some(&day.target.config) != target.map(|target| &target.config)
                 || day.date != date_of(at.wall)
         };
+        if target.is_none()
+            && let Some(before) = self.target.take()
+        {
+            // Recording is off; what was told before is written.
+            self.empty_lanes();
+            self.settle(at, Some(&before), Instant::FAR);
+        }
+        self.target = target.cloned();
         if self.day.as_ref().is_some_and(is_elsewhere) {
             self.end_day();
         }
@@ -157,13 +172,13 @@ impl StreamState {
 
     fn empty_lanes(&mut self) {
         for number in (0..self.lanes.len()).rev() {
-            let (client, lane) = &self.lanes[number];
-            let (client, is_over) = (*client, lane.is_over());
+            let (of, lane) = &self.lanes[number];
+            let (of, is_over) = (*of, lane.is_over());
             let mut room = std::mem::take(&mut self.room);
             if let Some(lost) = lane.take(&mut room) {
                 self.lose(lost);
             }
-            room.drain(..).for_each(|copy| self.place(client, copy));
+            room.drain(..).for_each(|copy| self.place(of, copy));
             self.room = room;
             if is_over {
                 self.lanes.remove(number);
@@ -195,7 +210,7 @@ impl StreamState {
         }
     }
 
-    fn place(&mut self, client: u16, copy: CopyRecord) {
+    fn place(&mut self, of: Teller, copy: CopyRecord) {
         let window = window_of(&copy);
         if self.held >= HELD_MAX && window >= self.next {
             self.drop_window(window);
@@ -205,7 +220,7 @@ impl StreamState {
         }
         self.held += 1;
         // Those of a window that is over are written with the next one.
-        self.open.entry(window).or_default().push((client, copy));
+        self.open.entry(window).or_default().push((of, copy));
     }
 
     /// Writes the windows that are over at that time, and what came late of others.
@@ -233,14 +248,14 @@ impl StreamState {
         self.dropped = self.dropped.split_off(&self.next.saturating_sub(REMEMBERED));
     }
 
-    fn write(&mut self, at: Moment, target: Option<&Target>, rows: &[(u16, CopyRecord)]) {
+    fn write(&mut self, at: Moment, target: Option<&Target>, rows: &[(Teller, CopyRecord)]) {
         self.held -= rows.len();
         let Some(most) = rows.iter().map(|(_, copy)| copy.replica.index()).max() else { return };
         let Some(target) = target else { return };
         if !self.has_day(at, target, most + 1) {
             return add(&self.counts.disk, rows.len() as u64);
         }
-        for (client, copy) in rows {
+        for (of, copy) in rows {
             let Some(day) = &mut self.day else {
                 add(&self.counts.disk, 1);
                 continue;
@@ -249,7 +264,7 @@ impl StreamState {
                 add(&self.counts.late, 1);
                 continue;
             };
-            let row = row_of(*client, copy, self.about.policies.len());
+            let row = row_of(*of, copy, self.about.policies.len());
             day.pushed += 1;
             add(&self.counts.pairs, (row.why == Why::Pair).into());
             add(&self.counts.explored, (row.policy > 0).into());
@@ -282,12 +297,7 @@ impl StreamState {
         }
     }
 
-    fn begin(
-        &self,
-        at: Moment,
-        target: &Target,
-        replicas: usize,
-    ) -> Result<OpenDay, RecordsError> {
+    fn begin(&self, at: Moment, target: &Target, replicas: usize) -> Result<OpenDay, RecordsError> {
         let path = day::folder(&self.folder(&target.config.directory), at.wall);
         let policies = self.about.policies.clone();
         let pairs = self.about.pairs;
@@ -359,7 +369,7 @@ impl StreamState {
         let since = at.wall.checked_sub(target.config.keep).unwrap_or(SystemTime::UNIX_EPOCH);
         let written = self.day.as_ref().map(|day| day.path.as_path());
         let folder = self.folder(&target.config.directory);
-        if folder.exists()
+        if folder.is_dir()
             && let Err(error) = day::remove_old(&folder, written, since, target.bytes_max())
         {
             self.say(&error);
@@ -373,13 +383,13 @@ fn date_of(wall: SystemTime) -> u64 {
 }
 
 /// As files have it: no names, no addresses.
-fn row_of(client: u16, copy: &CopyRecord, policies: usize) -> Row {
+fn row_of(of: Teller, copy: &CopyRecord, policies: usize) -> Row {
     Row {
-        request: copy.request | u64::from(client) << REQUEST_BITS,
+        request: copy.request | u64::from(of.serial & SERIAL_MAX) << REQUEST_BITS,
         gap_ns: 0,
         after_ns: copy.after_ns,
         latency_ns: copy.latency_ns,
-        client,
+        client: of.client,
         replica: copy.replica.index() as u16,
         group: copy.group.index().min(usize::from(u16::MAX)) as u16,
         policy: u8::from(copy.is_explored && policies > 1),
@@ -399,3 +409,6 @@ fn row_of(client: u16, copy: &CopyRecord, policies: usize) -> Row {
         served: None,
     }
 }
+
+#[cfg(test)]
+mod tests;
