@@ -15,6 +15,9 @@
 //! (`[[listen]]` to one replica), without a dimmer, with one, and with one held at lean. The bar
 //! for an agent with a dimmer is 1.3 times plain proxying.
 //!
+//! `cargo xtask bench record` measures in the same way what `[record]` adds, and how many bytes of
+//! files a request is. The bars are 1 % and 8 bytes.
+//!
 //! With `--http2` clients speak HTTP/2 (`h2load`), to replicas of HTTP/1.1 and then of HTTP/2,
 //! beside HAProxy and, if it is here, Envoy. With `--tls` they speak TLS 1.3, on kept connections
 //! (`wrk`) and then on new ones, a request on each (`h2load`, which resumes no session).
@@ -44,12 +47,13 @@ use crate::bench::process::{Server, Workbench};
 use crate::bench::{ROUNDS_MIN, file, number, order, with_reference};
 use crate::{UsageError, needs, workspace};
 use proxies::{
-    AGENT, BACKEND_PORTS, Clients, HTTP, HTTP_AGENTS, HTTP_IDLE, HTTP_NEW, HTTP2, Proxy, Suite, TLS,
+    AGENT, BACKEND_PORTS, Clients, DAYS, HTTP, HTTP_AGENTS, HTTP_IDLE, HTTP_NEW, HTTP2, Proxy,
+    RECORD, Suite, TLS,
 };
 use report::{Measurement, Report};
 
 const USAGE: &str = "\
-usage: cargo xtask bench http|agent [OPTIONS]
+usage: cargo xtask bench http|agent|record [OPTIONS]
 
   --rounds N         rounds, each measuring every proxy once; at least 6, default 9
   --seconds N        length of one measurement, 1 to 60; default 2
@@ -71,7 +75,8 @@ usage: cargo xtask bench http|agent [OPTIONS]
                      workers), hyper; with --agents haproxy, evenkeel, least, adaptive;
                      with --idle haproxy, hedge;
                      `agent`: of plain (the reference), agent,
-                     dimmer, lean; default all
+                     dimmer, lean; `record`: of plain (the reference), again (the same, for the
+                     noise), record; default all
   --json             print one JSON document instead of the table
 
 example: cargo xtask bench http --http2 --proxies haproxy,evenkeel --rounds 12 --json";
@@ -133,6 +138,7 @@ enum Found {
 fn suites<'a>(suite: &str, words: &[&'a str]) -> (&'static [Suite], Vec<&'a str>) {
     let (suites, flag): (&[Suite], _) = match suite {
         _ if suite == AGENT.name => (&[AGENT], ""),
+        _ if suite == RECORD.name => (&[RECORD], ""),
         _ if words.contains(&"--http2") => (&HTTP2, "--http2"),
         _ if words.contains(&"--tls") => (&TLS, "--tls"),
         _ if words.contains(&"--new") => (&[HTTP_NEW], "--new"),
@@ -319,29 +325,46 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
         let note = note.or_else(|| one.proxy.note.map(str::to_owned));
         report.describe(one.proxy.name, one.proxy.version(ours)?, note);
     }
-    measure_rounds(&load, &mut running, options, &mut report)?;
-    drop((agents, backend));
+    let answered = measure_rounds(&load, &mut running, options, &mut report)?;
+    let recorded = running.iter().position(|one| one.proxy.name == RECORD.name);
+    drop((running, agents, backend)); // whoever records has closed its files then
+    if let Some(place) = recorded {
+        let bytes = bytes_of(&bench.folder().join(DAYS))?;
+        report.note_files(bytes as f64 / answered[place] as f64);
+    }
     Ok(Found::Report(report))
 }
 
+/// How many requests each answered.
 fn measure_rounds(
     load: &Load,
     running: &mut [Running],
     options: &Options,
     report: &mut Report,
-) -> Result<()> {
-    for one in running.iter_mut() {
-        measure_one(load, one, WARM_UP)?;
-    }
+) -> Result<Vec<u64>> {
+    let warm = running.iter_mut().map(|one| Ok(measure_one(load, one, WARM_UP)?.requests));
+    let mut answered = warm.collect::<Result<Vec<u64>>>()?;
     let length = Duration::from_secs(options.seconds);
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
         for index in order(round, running.len()) {
             let measurement = measure_one(load, &mut running[index], length)?;
+            answered[index] += measurement.requests;
             report.add(running[index].proxy.name, measurement);
         }
     }
-    Ok(())
+    Ok(answered)
+}
+
+/// Bytes of all files below a folder.
+fn bytes_of(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += if metadata.is_dir() { bytes_of(&entry.path())? } else { metadata.len() };
+    }
+    Ok(bytes)
 }
 
 fn measure_one(load: &Load, one: &mut Running, length: Duration) -> Result<Measurement> {

@@ -77,6 +77,7 @@ usage: cargo xtask COMMAND
   bench instructions [OPTIONS]
                         instructions per proxied request beside those on record; --help: options
   bench agent [OPTIONS] CPU per request of an agent and its dimmer, compared with plain proxying
+  bench record [OPTIONS] CPU per request and bytes on disk while the day is recorded
   bench redis [OPTIONS] CPU, throughput and latency of duplicates of Redis, compared with Envoy
                         and twemproxy
   bench cassandra [OPTIONS]
@@ -148,7 +149,9 @@ fn dispatch(words: &[&str]) -> Result<()> {
             &[],
         ),
         ["bench", "redirect", options @ ..] => bench_redirect::run(options),
-        ["bench", suite @ ("http" | "agent"), options @ ..] => bench_http::run(suite, options),
+        ["bench", suite @ ("http" | "agent" | "record"), options @ ..] => {
+            bench_http::run(suite, options)
+        }
         ["bench", "instructions", options @ ..] => bench_http::instructions::run(options),
         ["bench", "redis", options @ ..] => bench_redis::run(options),
         ["bench", "cassandra", options @ ..] => bench_cassandra::run(options),

@@ -88,6 +88,18 @@ pub(super) const AGENT: Suite = Suite {
     ..HTTP
 };
 
+/// What recording a day adds; the reference twice, to see what is noise.
+pub(super) const RECORD: Suite = Suite {
+    name: "record",
+    reference: "plain",
+    proxies: &RECORDING,
+    what: "per proxied request, with c3 and hedging",
+    ..HTTP
+};
+
+/// Where the one that records has its days, in the folder of the benchmark.
+pub(super) const DAYS: &str = "days";
+
 /// Clients of HTTP/2, with replicas of each kind.
 pub(super) const HTTP2: [Suite; 2] = [
     Suite {
@@ -339,6 +351,20 @@ const AGENTS: [Proxy; 4] = [
         config_name: "lean.toml",
         config: |_, port, backends| {
             agent_config(port, backends, "[agent.dimmer]\nswitch = \"lean\"\n")
+        },
+        ..EVENKEEL
+    },
+];
+
+const RECORDING: [Proxy; 3] = [
+    Proxy { name: "plain", config_name: "plain.toml", ..HEDGE },
+    Proxy { name: "again", config_name: "again.toml", ..HEDGE },
+    Proxy {
+        name: "record",
+        config_name: "record.toml",
+        config: |folder, port, backends| {
+            let record = format!("\n[record]\ndirectory = {:?}\n", folder.join(DAYS));
+            proxy_config(port, backends, "", HEDGED) + &record
         },
         ..EVENKEEL
     },

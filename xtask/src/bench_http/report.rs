@@ -28,11 +28,19 @@ pub(super) struct Report {
     options: Options,
     load_average_before: String,
     series: Vec<Series>,
+    /// Bytes of recorded days for each request.
+    file_bytes: Option<f64>,
 }
 
 impl Report {
     pub(super) fn new(suite: &'static Suite, options: Options) -> Self {
-        Self { suite, options, load_average_before: load_average(), series: Vec::new() }
+        Self {
+            suite,
+            options,
+            load_average_before: load_average(),
+            series: Vec::new(),
+            file_bytes: None,
+        }
     }
 
     /// Introduces a proxy; `note` is what a reader must know to judge its figures.
@@ -47,6 +55,11 @@ impl Report {
     pub(super) fn add(&mut self, proxy: &str, measurement: Measurement) {
         let series = self.series.iter_mut().find(|series| series.proxy == proxy);
         series.expect("every proxy is described first").rounds.push(measurement);
+    }
+
+    /// Files have so many bytes for each request.
+    pub(super) fn note_files(&mut self, bytes_per_request: f64) {
+        self.file_bytes = Some(bytes_per_request);
     }
 
     /// The table with its reading aids.
@@ -78,6 +91,9 @@ impl Report {
             let note = series.note.as_ref().map_or(String::new(), |note| format!("; NOTE: {note}"));
             let _ = writeln!(text, "{}: {}{note}", series.proxy, series.version);
         }
+        if let Some(bytes) = self.file_bytes {
+            let _ = writeln!(text, "recorded days have {bytes:.2} bytes per request");
+        }
         text.push_str(
             "ratio: median over rounds of the ratio within a round; an interval that holds 1.00 is \
              a tie\n",
@@ -97,12 +113,14 @@ impl Report {
         let proxies: Vec<String> = self.series.iter().map(|one| self.json_of(one)).collect();
         format!(
             "{{\"benchmark\":\"{}\",\"rounds\":{},\"seconds\":{},\"connections\":{},\
-             \"body_bytes\":{},\"load_average_before\":{},\"proxies\":[{}]}}",
+             \"body_bytes\":{},\"file_bytes_per_request\":{},\"load_average_before\":{},\
+             \"proxies\":[{}]}}",
             self.suite.name,
             self.options.rounds,
             self.options.seconds,
             self.options.connections,
             self.options.bytes,
+            self.file_bytes.map_or("null".to_owned(), |bytes| format!("{bytes:.4}")),
             quoted(&self.load_average_before),
             proxies.join(",")
         )

@@ -127,6 +127,7 @@ const CRATES: &[Crate] = &[
     row("evenkeel-store-link", "crates/serve/store-link", 9, Kind::Sockets),
     row("evenkeel-duplicates-engine", "crates/serve/duplicates-engine", 10, Kind::Sockets),
     row("evenkeel-duplicates", "crates/serve/duplicates", 11, Kind::Sockets),
+    row("evenkeel-record", "crates/serve/record", 4, Kind::Sockets),
     row("evenkeel-traces", "crates/serve/traces", 6, Kind::Sockets),
     row("evenkeel-server", "crates/serve/server", 12, Kind::Sockets),
     row("evenkeel-sim", "crates/tools/sim", 3, Kind::Pure),

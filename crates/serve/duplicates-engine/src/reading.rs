@@ -20,11 +20,13 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::request::copies::CopySink;
 use evenkeel_core::request::redundancy::Hedge;
 use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Failure, Outcome, Refusal,
     Replay, ReplicaSet, Request, Step,
 };
+use evenkeel_core::units::Probability;
 use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Fleet, GroupId, Health, Instant, ReplicaId};
 use evenkeel_ordered::{
@@ -290,6 +292,11 @@ impl Engine {
 }
 
 impl Inner {
+    /// Tells this one from now on what becomes of each copy of a read.
+    pub fn record_reads(&mut self, sink: Box<dyn CopySink>) {
+        self.reads.dispatcher.record(sink, Probability::clamped(0.0));
+    }
+
     /// Sends a client's read to those that the dispatcher says.
     pub(super) fn read_one(
         &mut self,

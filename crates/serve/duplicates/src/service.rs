@@ -21,6 +21,7 @@ use evenkeel_duplicates_engine::SharedUsers;
 use evenkeel_duplicates_engine::state::DuplicatesState;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_leadership::{Holder, Known, Sentinel};
+use evenkeel_record::Recorder;
 use evenkeel_runtime::accept::{AcceptConfig, Listener, Served, Sharing, StopSignal, accept};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::tls::ServerTls;
@@ -49,6 +50,7 @@ pub struct Service {
     control: Control,
     changes: UnboundedReceiver<Asked>,
     opener: SessionOpener,
+    recorder: Option<Recorder>,
 }
 
 /// What all groups of a service have in common in this process.
@@ -148,7 +150,14 @@ impl Service {
             control,
             changes,
             opener,
+            recorder: None,
         })
+    }
+
+    /// The same, which tells this one of each copy of a read.
+    #[must_use]
+    pub fn recorded(self, recorder: Recorder) -> Self {
+        Self { recorder: Some(recorder), ..self }
     }
 
     /// Where changes are given, while it runs.
@@ -224,6 +233,7 @@ impl Service {
             accepting,
             cluster,
             users,
+            recorder: self.recorder,
             leaves: 0,
         };
         let opened = Opened { log: self.log, recovered: self.recovered, at: self.connectors };

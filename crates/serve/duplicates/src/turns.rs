@@ -32,6 +32,7 @@ use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
 use evenkeel_leadership::{
     self as leadership, Door, EtcdStore, Holder, Known, Leadership, StandIn,
 };
+use evenkeel_record::{Recorder, Stream};
 use evenkeel_runtime::accept::{AcceptConfig, StopSignal, first};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
@@ -93,6 +94,8 @@ pub(super) struct Turns {
     /// Who clients may be, for all of this process.
     pub(super) users: SharedUsers,
     pub(super) changes: Rc<Mutex<UnboundedReceiver<Asked>>>,
+    /// Who is told of copies of reads.
+    pub(super) recorder: Option<Recorder>,
     /// Looks at a lease that nobody has which are left to others besides.
     pub(super) leaves: usize,
 }
@@ -136,6 +139,10 @@ impl Turns {
         let config = (config, Arc::clone(&self.users));
         let engine = Engine::new(config, connectors, self.clock, begun, layout, lease.clone());
         engine.borrow().cluster.clone_from(&self.cluster);
+        if let Some(recorder) = &self.recorder {
+            let stream = Arc::new(stream(&self.config, servers));
+            engine.borrow().record_reads(recorder.sink(&stream, 0));
+        }
         let members = Members::default();
         (0..servers).for_each(|server| members.keep(&engine, server));
         members.spawn(mover::keep(Rc::clone(&engine), store, stored, members.clone()));
@@ -227,6 +234,17 @@ impl Turns {
             *place = holder;
             differs
         });
+    }
+}
+
+/// What days say of a service that has so many servers.
+fn stream(config: &DuplicatesConfig, replicas: usize) -> Stream {
+    let hedged = if config.hedge.is_some() { "+hedge" } else { "" };
+    Stream {
+        name: format!("duplicates.{}", config.name),
+        policies: vec![format!("{}{hedged}", config.policy.text())],
+        pairs: 0.0,
+        replicas: replicas.max(1),
     }
 }
 

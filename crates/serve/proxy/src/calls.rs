@@ -24,9 +24,12 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use evenkeel_core::plan::RoutePlan;
+use evenkeel_core::request::copies::{CopySink, Windows};
 use evenkeel_core::request::redundancy::{Hedge, HedgeStats, Redundancy, Single};
+use evenkeel_core::request::select::Selector;
 use evenkeel_core::request::siblings::Siblings;
 use evenkeel_core::request::{CallId, Dispatcher, DispatcherConfig, Probe, Request};
+use evenkeel_core::units::Probability;
 use evenkeel_core::window::RequestWindow;
 use evenkeel_core::{Deadline, Feedback, Fleet, GroupId, Health, Instant, ReplicaId};
 
@@ -87,6 +90,17 @@ pub struct DispatcherSeed {
     pub seed: u64,
     /// Whether replicas are asked for their state: whoever drives them sends the questions.
     pub can_ask: bool,
+}
+
+/// Who is told of copies, and what is done for the sake of that.
+#[derive(Debug)]
+pub struct CopyRecording {
+    /// Who.
+    pub sink: Box<dyn CopySink>,
+    /// Share of the requests that are sent to a second replica, too.
+    pub pairs: Probability,
+    /// Another policy, and the windows in which it decides.
+    pub explore: Option<(Box<dyn Selector>, Windows)>,
 }
 
 fn dispatcher(config: &UpstreamConfig, replicas: usize, seed: DispatcherSeed) -> Dispatcher {
@@ -198,6 +212,19 @@ impl Calls {
         let recorder = Recorder::new(self.clock, place, objective(config), into);
         self.recorder.replace(Some(recorder));
         self.dispatchers.iter().for_each(|it| it.borrow_mut().keep_decisions());
+    }
+
+    /// Tells this one from now on what becomes of each copy at home; nobody with `None`. What is
+    /// done for the sake of that begins, and ends, with it.
+    pub fn record_copies(&self, recording: Option<CopyRecording>) {
+        let now = self.tick();
+        let mut dispatcher = self.dispatcher(HOME);
+        let Some(CopyRecording { sink, pairs, explore }) = recording else {
+            dispatcher.stop_recording();
+            return dispatcher.explore(now, None);
+        };
+        dispatcher.record(sink, pairs);
+        dispatcher.explore(now, explore);
     }
 
     /// Who keeps what becomes of each request, where somebody does.

@@ -15,6 +15,7 @@ mod fixed;
 mod hand_over;
 mod manager;
 mod names;
+mod record;
 pub(crate) mod reload;
 mod requests;
 mod signals;
@@ -53,6 +54,7 @@ use evenkeel_placement::{PlacementState, Service};
 use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_proxy::requests::traces::Traces;
 use evenkeel_proxy::upstream_state::UpstreamStates;
+use evenkeel_record::Recorder;
 use evenkeel_runtime::accept::{Gate, Listener, Sharing, Stop, StopSignal, first, worker_runtime};
 use evenkeel_runtime::clock::Clock;
 pub use evenkeel_runtime::component::ReloadError;
@@ -63,6 +65,7 @@ use fixed::{Fixed, Section};
 pub use hand_over::Outcome;
 use hand_over::{Claim, Door, Offer, OpenDoor};
 pub use manager::Manager;
+use record::Days;
 pub use reload::{LastReload, ReloadStatus, Reloaded, Reloader};
 pub use signals::{Signals, Wake};
 use tls::LoadedTls;
@@ -222,19 +225,20 @@ impl Process {
         let (access, access_log) = AccessLog::open(&config.log);
         let (traces, trace_export) = TraceExport::open(config.traces.as_ref())?;
         let sinks = Sinks { access: Some(access), traces: Some(traces.clone()) };
+        let (recorder, days) = Days::open(config.record.as_ref(), clock)?;
         let workers = Workers::open(
             (config, Arc::clone(&tls)),
             listens,
             &opened.clusters,
             states,
-            (clock, sinks),
+            (clock, sinks, recorder.clone()),
         );
         let (listens, configs) = (workers.bound(), workers.configs());
         let reloader = Reloader::new(file, configs, Arc::downgrade(&stop));
         let gates = claim.as_ref().map(|(_, gates)| gates.clone());
         let rest = gates.map(|gates| gates.rest);
         let (mut parts, readiness) = whole.parts(
-            (workers, access_log, trace_export, traces),
+            Ends { workers, access_log, trace_export, traces, days, recorder },
             &tls,
             (opened, rest.clone()),
             &reloader,
@@ -495,6 +499,16 @@ fn open_clusters(config: &Config) -> io::Result<Watched> {
     config.upstreams.iter().map(open).collect()
 }
 
+/// What takes from workers, and the workers.
+struct Ends {
+    workers: Workers,
+    access_log: AccessLog,
+    trace_export: TraceExport,
+    traces: Traces,
+    days: Days,
+    recorder: Recorder,
+}
+
 /// What all parts of a process are opened with.
 struct Whole {
     config: Arc<Config>,
@@ -519,7 +533,7 @@ impl Whole {
     /// One for each table. Those that say what needs a restart are asked first.
     fn parts(
         &mut self,
-        (workers, access_log, export, traces): (Workers, AccessLog, TraceExport, Traces),
+        Ends { workers, access_log, trace_export, traces, days, recorder }: Ends,
         tls: &LoadedTls,
         (opened, gate): (Opened, Option<Gate>),
         reloader: &Reloader,
@@ -539,7 +553,7 @@ impl Whole {
         };
         let (mesh, mesh_surface) = self.mesh(mesh);
         let (placement, placement_surface) = placed(placement, gate);
-        let (services, services_surface) = self.duplicates(duplicates);
+        let (services, services_surface) = self.duplicates(duplicates, &recorder);
         let (envoys, envoys_surface) = self.envoys(envoys);
         let agents_surface = self.agents_surface();
         let mut parts: Parts<Config> = vec![
@@ -549,7 +563,10 @@ impl Whole {
             fixed(placement, placement_surface, |config| Section::of(config, "placement")),
             fixed(services, services_surface, |config| Section::of(config, "duplicates")),
             Box::new(Mounted::new(access_log, |config: &Arc<Config>| Arc::new(config.log.clone()))),
-            Box::new(Mounted::new(export, |config: &Arc<Config>| Arc::new(config.traces.clone()))),
+            Box::new(Mounted::new(trace_export, |config: &Arc<Config>| {
+                Arc::new(config.traces.clone())
+            })),
+            Box::new(Mounted::new(days, |config: &Arc<Config>| Arc::new(config.record.clone()))),
             Box::new(Mounted::new(clusters, Arc::clone)),
             Box::new(Mounted::new(workers, Arc::clone)),
         ];
@@ -589,11 +606,17 @@ impl Whole {
         (vec![Job::new(Place::Own("redirect".to_owned()), run)], surface)
     }
 
-    fn duplicates(&self, services: Vec<duplicates::Service>) -> (Vec<Job>, Surface) {
+    fn duplicates(
+        &self,
+        services: Vec<duplicates::Service>,
+        recorder: &Recorder,
+    ) -> (Vec<Job>, Surface) {
+        let is_recorded = self.config.record.is_some();
         let shown = services.iter().map(|service| (service.state(), service.control()));
         let surface = duplicates::admin::surface(shown.collect());
         let (clock, workers) = (self.clock, self.config.process.workers);
         let job = |service: duplicates::Service| {
+            let service = if is_recorded { service.recorded(recorder.clone()) } else { service };
             let place = Place::Own(format!("keys-{}", service.thread(workers)));
             Job::new(place, move |stop| service.run(clock, stop))
         };
@@ -721,6 +744,7 @@ mod tests {
             admin: None,
             log: crate::config::LogConfig::default(),
             traces: None,
+            record: None,
             redirect: None,
             envoy: None,
             placement: None,

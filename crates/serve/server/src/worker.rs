@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{Config, ListenConfig, UpstreamEntry};
 use crate::process::tls::LoadedTls;
+use crate::record;
 use evenkeel_cassandra::{self as cassandra, ClusterHandle};
 use evenkeel_http::{self as engine, Client, LiveLimits};
 use evenkeel_http_proxy::proxy;
@@ -24,6 +25,7 @@ use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_proxy::requests::log::{RequestLog, Writer};
 use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_proxy::upstream_state::{UpstreamStates, WorkerReport};
+use evenkeel_record::Recorder;
 use evenkeel_runtime::accept::{Listener, ListenerFilters, Stop, StopSignal, first};
 use evenkeel_runtime::clock::{self, Clock};
 use evenkeel_runtime::timer::Timer;
@@ -48,6 +50,8 @@ pub(crate) struct Worker {
     pub(crate) requests: RequestLog,
     /// Who is told of requests that have ended.
     pub(crate) sinks: Sinks,
+    /// Who is told of copies, where days are recorded.
+    pub(crate) recorder: Recorder,
 }
 
 /// Another configuration, for one worker.
@@ -84,6 +88,7 @@ impl Worker {
             mut orders,
             requests,
             sinks,
+            recorder,
         } = self;
         let mut floor = Floor {
             number,
@@ -94,6 +99,7 @@ impl Worker {
             routes: Rc::default(),
             writer: Rc::new(RefCell::new(requests.writer(number))),
             sinks,
+            recorder,
             frontends: Vec::new(),
             config: Arc::clone(&config),
             tls,
@@ -141,6 +147,7 @@ struct Floor {
     routes: Routes,
     writer: Rc<RefCell<Writer>>,
     sinks: Sinks,
+    recorder: Recorder,
     /// By `[[listen]]`.
     frontends: Vec<Frontend>,
     config: Arc<Config>,
@@ -214,6 +221,9 @@ impl Floor {
         let config = &self.config.upstreams[place].common;
         let into = (Rc::clone(&self.writer), self.sinks.clone());
         route.calls().record(place, config, into);
+        if self.config.record.is_some() {
+            self.record_copies(&route, place);
+        }
         let siblings = self.states.siblings(place, route.calls().datacenters());
         route.calls().join(&siblings, self.number);
         let cluster = self.clusters.get(place).and_then(Option::as_ref);
@@ -222,6 +232,16 @@ impl Floor {
             self.keeping.spawn_local(follow_directives(self.number, route.clone(), directives));
         }
         self.routes.borrow_mut().push(route);
+    }
+
+    /// Has copies told of as `[record]` says now.
+    fn record_copies(&self, route: &AnyRoute, place: usize) {
+        let config = &self.config.upstreams[place].common;
+        let recording = self.config.record.as_ref().map(|record| {
+            let members = self.states.members(place).len();
+            record::recording(&self.recorder, record, (config, members), self.number as u16)
+        });
+        route.calls().record_copies(recording);
     }
 
     /// Takes over another configuration: requests that begin from now on follow it.
@@ -236,7 +256,14 @@ impl Floor {
                     let route = self.http_route(place, &upstream.common);
                     self.take_in(place, route);
                 }
-                Some(route) => self.renew(&route, place, &before.upstreams[place]),
+                Some(route) => {
+                    self.renew(&route, place, &before.upstreams[place]);
+                    let is_other_policy = upstream.common != before.upstreams[place].common;
+                    if config.record != before.record || config.record.is_some() && is_other_policy
+                    {
+                        self.record_copies(&route, place);
+                    }
+                }
             }
         }
         let mut known: Vec<Option<Frontend>> =

@@ -119,6 +119,18 @@ pub struct Attempt {
     /// First copies in flight when it was sent, itself included if it is one.
     pub(crate) firsts: u32,
     pub(crate) learnt: Learnt,
+    pub(crate) origin: Origin,
+    /// Whether the policy that is tried out decided.
+    pub(crate) is_explored: bool,
+}
+
+/// The request that a copy is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) call: CallId,
+    pub(crate) number: u64,
+    pub(crate) opened_at: Instant,
+    pub(crate) group: GroupId,
 }
 
 /// What was learnt of an attempt.
@@ -350,6 +362,8 @@ pub(crate) enum Queued {
 #[must_use = "close it with Dispatcher::close, or its place in the backlog stays taken"]
 pub struct Call {
     pub(crate) id: CallId,
+    /// Its number at its dispatcher, which no other call has.
+    pub(crate) number: u64,
     pub(crate) request: Request,
     pub(crate) opened_at: Instant,
     /// When its first copy was sent.
@@ -381,12 +395,13 @@ pub struct Call {
 }
 
 impl Call {
-    pub(crate) fn new(now: Instant, id: CallId, request: Request) -> Self {
+    pub(crate) fn new(now: Instant, (id, number): (CallId, u64), request: Request) -> Self {
         assert!(request.copies > 0, "a request without a copy is never answered");
         let candidates = request.among.map_or(ATTEMPTS_MAX, ReplicaSet::len);
         let at_once = usize::from(request.copies).min(candidates).saturating_sub(1) as u8;
         Self {
             id,
+            number,
             request,
             opened_at: now,
             first_sent_at: now,
@@ -413,6 +428,12 @@ impl Call {
     /// The driver's name for this call.
     pub const fn id(&self) -> CallId {
         self.id
+    }
+
+    #[inline]
+    pub(crate) const fn origin(&self) -> Origin {
+        let Self { id, number, opened_at, .. } = *self;
+        Origin { call: id, number, opened_at, group: self.request.group }
     }
 
     /// When it was opened.

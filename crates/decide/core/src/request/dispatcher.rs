@@ -22,11 +22,14 @@
 mod by_client;
 mod deciding;
 mod further;
+mod lasting;
 mod listening;
 mod moving;
 mod pinging;
 mod probing;
+mod recording;
 
+use lasting::{is_censored, lasted, tells_latency};
 use pinging::OldAge;
 pub use probing::Probe;
 use probing::Questions;
@@ -37,11 +40,13 @@ use crate::plan::RoutePlan;
 use crate::request::backlog::Backlog;
 use crate::request::call::{
     Attempt, BodyEnd, Call, CallId, CopyRecord, CopyState, End, Failure, Kind, Learnt, Listening,
-    MIRROR, Outcome, Phase, Queued, Refusal, Request, Settled, Step,
+    MIRROR, Origin, Outcome, Phase, Queued, Refusal, Request, Settled, Step,
 };
+use crate::request::copies::Recording;
 use crate::request::decision::{Decisions, Verdict};
-use crate::request::redundancy::{Budget, HedgeStats, Lasted, Redundancy, Single};
+use crate::request::redundancy::{Budget, HedgeStats, Redundancy, Single};
 use crate::request::safeguards::{Distrust, Safeguards, untried};
+use crate::request::select::exploring::Exploring;
 use crate::request::select::{Candidates, Choice, Selector, cheapest};
 use crate::request::siblings::Seat;
 use crate::rng::Rng;
@@ -109,6 +114,9 @@ pub struct Dispatcher {
     room: Vec<ReplicaId>,
     /// What the last step decided and why; `None` where nobody asks.
     decisions: Option<Box<Decisions>>,
+    /// Calls that were opened since it began.
+    opened: u64,
+    recording: Option<Box<Recording>>,
 }
 
 impl Dispatcher {
@@ -136,6 +144,8 @@ impl Dispatcher {
             firsts: 0,
             room,
             decisions: None,
+            opened: 0,
+            recording: None,
         };
         dispatcher.selector.on_membership(Instant::ZERO, &dispatcher.fleet);
         dispatcher.window = dispatcher.empty_window();
@@ -172,7 +182,8 @@ impl Dispatcher {
         self.config.retry_budget.deposit(now);
         self.moves.deposit(now);
         self.redundancy.on_open(now);
-        Call::new(now, id, request)
+        self.opened += 1;
+        Call::new(now, (id, self.opened), request)
     }
 
     /// What to do next. Call it again until it says `Wait`, `Answered` or `Refused`, and once more
@@ -226,6 +237,7 @@ impl Dispatcher {
         if is_current {
             self.selector.on_outcome(now, attempt, outcome, &self.fleet);
         }
+        self.note_copy(now, attempt, outcome);
         Settled { call: attempt.call, copy: attempt.copy, end: End::of(outcome) }
     }
 
@@ -332,7 +344,8 @@ impl Dispatcher {
     /// that must reach every replica, or a read repair. It does not answer the call.
     #[inline]
     pub fn mirror(&mut self, now: Instant, call: CallId, replica: ReplicaId) -> Attempt {
-        self.start((now, now), call, replica, Kind::Mirror, MIRROR)
+        let origin = Origin { call, number: call.0, opened_at: now, group: GroupId::new(0) };
+        self.start((now, now), origin, replica, Kind::Mirror, MIRROR)
     }
 
     #[inline]
@@ -508,7 +521,7 @@ impl Dispatcher {
             call.hedge_due = None; // it would be given up before it tells anything
         }
         self.note_hedge(now, call, kind, patience.is_some());
-        let attempt = self.start((call.first_sent_at, now), call.id, replica, kind, copy);
+        let attempt = self.start((call.first_sent_at, now), call.origin(), replica, kind, copy);
         // Of copies that leave at once the last one counts.
         let counts = call.at_once == 0 || patience.is_some();
         call.ping = self.ping_due(now, call);
@@ -520,7 +533,7 @@ impl Dispatcher {
     fn start(
         &mut self,
         (first_sent_at, sent_at): (Instant, Instant),
-        call: CallId,
+        origin: Origin,
         replica: ReplicaId,
         kind: Kind,
         copy: u8,
@@ -536,8 +549,20 @@ impl Dispatcher {
         self.selector.on_send(sent_at, replica, kind, &self.fleet);
         self.firsts += u32::from(kind.is_alone());
         let firsts = self.firsts;
-        let learnt = Learnt::Nothing;
-        Attempt { call, replica, generation, kind, copy, sent_at, first_sent_at, firsts, learnt }
+        let (call, learnt, is_explored) = (origin.call, Learnt::Nothing, self.is_exploring());
+        Attempt {
+            call,
+            replica,
+            generation,
+            kind,
+            copy,
+            sent_at,
+            first_sent_at,
+            firsts,
+            learnt,
+            origin,
+            is_explored,
+        }
     }
 
     #[inline]
@@ -609,35 +634,6 @@ impl Narrowed {
             Self::WholeGroup => fleet.group(group),
             Self::Room => room,
         }
-    }
-}
-
-/// Whether an answer would have taken longer than the attempt lasted: it was cancelled or timed
-/// out.
-const fn is_censored(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Cancelled | Outcome::Failed(Failure::TimedOut))
-}
-
-/// Whether the time an attempt took says how long answers take. What is censored took at least this
-/// long: leaving it out would teach that answers are faster than they are. Other failures end
-/// early, and counting them would teach the same.
-fn tells_latency(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Replied(_)) || is_censored(outcome)
-}
-
-/// What the hedge is told of an attempt.
-#[inline]
-fn lasted<'a>(now: Instant, attempt: &Attempt, outcome: &'a Outcome) -> Lasted<'a> {
-    // One that moved lasts since it was sent first.
-    let is_moved = attempt.kind == Kind::Moved;
-    let sent_at = if is_moved { attempt.first_sent_at } else { attempt.sent_at };
-    Lasted {
-        kind: if is_moved { Kind::First } else { attempt.kind },
-        latency: now.since(sent_at),
-        is_answered: matches!(outcome, Outcome::Replied(_)),
-        behind: sent_at.since(attempt.first_sent_at),
-        in_flight: attempt.firsts,
-        report: if let Outcome::Replied(report) = outcome { report.as_ref() } else { None },
     }
 }
 
@@ -720,20 +716,20 @@ impl Dispatcher {
     pub fn reconfigure(
         &mut self,
         now: Instant,
-        mut selector: Box<dyn Selector>,
+        selector: Box<dyn Selector>,
         mut redundancy: Box<dyn Redundancy>,
         config: DispatcherConfig,
     ) {
         let DispatcherConfig { safeguards, retries_max, mut retry_budget, .. } = config;
         retry_budget.inherit(&self.config.retry_budget);
-        selector.inherit(now, &mut *self.selector);
-        selector.on_membership(now, &self.fleet);
+        Exploring::change_usual(now, &mut self.selector, selector);
+        self.selector.on_membership(now, &self.fleet);
         redundancy.inherit(&mut *self.redundancy);
         // Suspicion lasts as long as the new safeguards say, at the longest.
         self.fleet.examine(now + safeguards.slow_start.max(Replica::TRIAL_WITHIN));
         self.backlog.set_calls_max(config.backlog_calls_max);
-        self.asks = config.can_ask && selector.asks();
-        (self.selector, self.redundancy) = (selector, redundancy);
+        self.asks = config.can_ask && self.selector.asks();
+        self.redundancy = redundancy;
         self.config = DispatcherConfig {
             safeguards,
             retries_max,

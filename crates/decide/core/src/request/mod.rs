@@ -2,12 +2,13 @@
 //!
 //! Read [`dispatcher`] first: it is the life of a call from top to bottom. [`select`] says *who*,
 //! [`redundancy`] says *how many and when*, [`safeguards`] keeps traffic from replicas that fail or
-//! have just come, [`backlog`] keeps held calls in order. [`partition`] says which duplicates hold
-//! a key (how their writes keep one order is `evenkeel-ordered`); [`ring`] is the same for stores
-//! that have an order of their own (Cassandra).
+//! have just come, [`backlog`] keeps held calls in order, [`copies`] is what is told of each copy.
+//! [`partition`] says which duplicates hold a key (how their writes keep one order is
+//! `evenkeel-ordered`); [`ring`] is the same for stores with an order of their own (Cassandra).
 
 pub mod backlog;
 pub mod call;
+pub mod copies;
 pub mod decision;
 pub mod dispatcher;
 pub mod partition;

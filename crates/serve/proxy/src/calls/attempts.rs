@@ -17,7 +17,7 @@ use evenkeel_runtime::timer::Wait;
 pub(super) struct Pending<A, E> {
     pub(super) attempt: OpenAttempt,
     pub(super) answer: Pin<Box<dyn Future<Output = Result<A, E>>>>,
-    times_out_at: Instant,
+    pub(super) times_out_at: Instant,
 }
 
 /// An answer that is kept until the dispatcher says whose answer counts.

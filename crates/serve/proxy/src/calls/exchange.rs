@@ -8,13 +8,17 @@
 //! [`Tail`] keeps what must live as long: the attempt, the choice of the site, the record.
 
 use std::fmt::Display;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_core::request::{BodyEnd, Failure, Outcome, Refusal, Replay, Request};
+use evenkeel_core::request::{BodyEnd, Failure, Kind, Outcome, Refusal, Replay, Request};
 use evenkeel_core::{GroupId, Instant};
 
 use evenkeel_geo::split::patience::Waits;
+use evenkeel_runtime::timer::Wait;
 
 use super::attempts::{Attempts, Kept, Pending, Woken};
 use super::observer::{Event, Record};
@@ -198,6 +202,22 @@ impl<P: Protocol> Exchange<P> {
         let times_out_at = calls.read_at() + P::timeouts(&self.upstream).attempt;
         self.attempts.start(calls, attempt, answer, times_out_at);
         self.note(Event::Sent { datacenter, replica, kind });
+        if kind == Kind::First
+            && let Some(pair) = self.call.pair()
+        {
+            self.send_pair(pair, times_out_at);
+        }
+    }
+
+    /// Sends the same request to a second replica, only to see what it costs there: nobody is
+    /// given its answer.
+    #[cold]
+    fn send_pair(&mut self, attempt: OpenAttempt, times_out_at: Instant) {
+        let answer = P::send(&self.upstream, &attempt, &mut self.request);
+        let answer: Answering<P> = Box::pin(answer);
+        let limit = self.calls().wait_until(times_out_at);
+        let pending = Pending { attempt, answer, times_out_at };
+        tokio::task::spawn_local(await_pair::<P>(Rc::clone(&self.upstream), pending, limit));
     }
 
     /// Gives up a copy that lost.
@@ -408,6 +428,32 @@ fn may_begin_again(refusal: Option<Refusal>, replay: Replay) -> bool {
         Some(Refusal::NoReplica | Refusal::BacklogFull) => true,
         Some(Refusal::Failed(failure)) => replay.is_allowed_after(failure),
         None => replay.is_allowed_after(Failure::Unavailable),
+    }
+}
+
+type Answering<P> =
+    Pin<Box<dyn Future<Output = Result<<P as Protocol>::Answer, <P as Protocol>::Error>>>>;
+
+/// Waits for the answer of the second copy of a pair, as long as for any other.
+async fn await_pair<P: Protocol>(
+    upstream: Rc<P::Upstream>,
+    mut pending: Pending<P::Answer, P::Error>,
+    limit: Wait,
+) {
+    let mut limit = pin!(limit);
+    let answered = poll_fn(|context| match pending.answer.as_mut().poll(context) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => limit.as_mut().poll(context).map(|()| None),
+    });
+    let answer = answered.await;
+    P::calls(&upstream).tick();
+    let Some(mut answer) = answer else {
+        return pending.attempt.learn_late(&Outcome::Failed(Failure::TimedOut));
+    };
+    let outcome = P::learn(&upstream, &pending.attempt, &mut answer);
+    pending.attempt.learn_late(&outcome);
+    if answer.as_ref().is_ok_and(P::is_whole) {
+        pending.attempt.finish(BodyEnd::Complete); // of another one nobody wants the rest
     }
 }
 

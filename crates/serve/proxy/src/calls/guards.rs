@@ -62,6 +62,15 @@ impl OpenCall {
         }
     }
 
+    /// The second copy of a call whose first copy just left, if it is one of the pairs.
+    pub(super) fn pair(&mut self) -> Option<OpenAttempt> {
+        let (now, call) = (self.calls.read_at.get(), self.call.as_ref().expect(Self::OPEN));
+        let pair = self.calls.dispatcher(self.datacenter).pair(now, call)?;
+        let (calls, datacenter) = (Rc::clone(&self.calls), self.datacenter);
+        let (attempt, notice) = (Some(pair), OnceCell::new());
+        Some(OpenAttempt { calls, datacenter, attempt, wants_notice: false, notice })
+    }
+
     /// Takes over what learning an attempt's outcome means for the call.
     ///
     /// # Panics

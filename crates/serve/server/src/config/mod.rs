@@ -26,6 +26,7 @@ pub use evenkeel_placement::config::{
 pub use evenkeel_proxy::config::{
     CountedAs, HealthConfig, ReplicaSource, SiteReplicas, SiteSetup, Timeouts, UpstreamConfig,
 };
+pub use evenkeel_record::RecordConfig;
 use evenkeel_runtime::limits::{Engine, ServerLimits};
 use evenkeel_runtime::networks::Networks;
 use evenkeel_runtime::tls::ServerTlsFiles;
@@ -50,6 +51,8 @@ pub struct Config {
     pub log: LogConfig,
     /// `[traces]`; absent = none are exported.
     pub traces: Option<TracesConfig>,
+    /// `[record]`; absent = nothing is recorded.
+    pub record: Option<RecordConfig>,
     /// `[redirect]`; absent = every request stays in this data centre.
     pub redirect: Option<RedirectConfig>,
     /// `[envoy]`; absent = only our own proxy follows the plan.

@@ -24,7 +24,7 @@ use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use super::{
     AdminConfig, AgentEntry, Config, ListenConfig, LogConfig, ProcessConfig, Protocol, PublicPath,
-    Source, TracesConfig, UpstreamEntry,
+    RecordConfig, Source, TracesConfig, UpstreamEntry,
 };
 use addresses::OwnAddress;
 use evenkeel_cassandra::config::{CqlConfig, RemoteDatacenter};
@@ -63,6 +63,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     let admin = table.key("admin").table(Admin::read).optional();
     let log = table.key("log").section(LogConfig::read);
     let traces = table.key("traces").table(TracesConfig::read).optional();
+    let record = table.key("record").table(RecordConfig::read).optional();
     let redirect = table.key("redirect").table(|table| {
         let upstream = upstream_named(table.key("upstream"), known);
         let behind = upstream.and_then(|index| upstreams.get(index));
@@ -108,6 +109,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         admin: admin.map(|admin| admin.config),
         log,
         traces,
+        record,
         redirect,
         envoy: envoy.map(|envoy| envoy.config),
         placement,

@@ -29,6 +29,7 @@ use evenkeel_http_proxy::health::Checks;
 use evenkeel_proxy::requests::log::RequestLog;
 use evenkeel_proxy::requests::recorder::Sinks;
 use evenkeel_proxy::upstream_state::UpstreamStates;
+use evenkeel_record::Recorder;
 use evenkeel_runtime::accept::{Gate, Listener, Sharing};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::component::{Component, Job, Place, ReloadError, Surface};
@@ -83,7 +84,7 @@ impl Workers {
         (listens, listeners): ForAll,
         clusters: &[Option<ClusterHandle>],
         states: &Arc<UpstreamStates>,
-        (clock, sinks): (Clock, Sinks),
+        (clock, sinks, recorder): (Clock, Sinks, Recorder),
     ) -> Self {
         let requests = RequestLog::new(listeners.len());
         let (mut orders, mut jobs) = (Vec::new(), Vec::new());
@@ -100,6 +101,7 @@ impl Workers {
                 orders: receiver,
                 requests: requests.clone(),
                 sinks: sinks.clone(),
+                recorder: recorder.clone(),
             };
             orders.push(order);
             jobs.push(Job::new(Place::Worker(number), move |stop| worker.serve(stop)));

@@ -60,6 +60,7 @@ impl Dispatcher {
             self.fleet.replica_mut(attempt.replica).silence.given_up();
             self.selector.on_outcome(now, attempt, &Outcome::Cancelled, &self.fleet);
         }
+        self.note_copy(now, attempt, &Outcome::Cancelled);
         Settled { call: attempt.call, copy: attempt.copy, end: End::Cancelled }
     }
 }

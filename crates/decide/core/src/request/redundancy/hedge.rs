@@ -249,6 +249,11 @@ impl Redundancy for Hedge {
         }
     }
 
+    fn permits_pair(&mut self, _now: Instant) -> bool {
+        let is_closed = matches!(&self.rule, Rule::Objective(aim) if aim.load().is_closed());
+        !self.is_gated() && !is_closed && self.budget.withdraw()
+    }
+
     fn inherit(&mut self, before: &mut dyn Redundancy) {
         let before: &mut dyn Any = before;
         let Some(before) = before.downcast_mut::<Self>() else { return };

@@ -57,6 +57,12 @@ pub trait Redundancy: Any + Debug + Send {
     /// Asked when a copy is due: may it be sent? Granting it spends from the budget.
     fn permits_copy(&mut self, now: Instant) -> bool;
 
+    /// May a request be sent to a second replica only to see what it costs there? Granting it
+    /// spends from the budget of copies, where there is one.
+    fn permits_pair(&mut self, _now: Instant) -> bool {
+        true
+    }
+
     /// Takes over what the redundancy before it has learnt, as far as that is of use under other
     /// settings. Budgets go on where they stand.
     fn inherit(&mut self, _before: &mut dyn Redundancy) {}

@@ -10,6 +10,7 @@ pub mod c3;
 pub mod cubic;
 pub mod driver_default;
 pub mod dynamic_snitch;
+pub mod exploring;
 pub mod least_outstanding;
 pub mod peak_ewma;
 pub mod prequal;
@@ -82,6 +83,12 @@ pub struct Told {
 pub trait Selector: Any + Debug + Send {
     /// The name users know it by.
     fn name(&self) -> &'static str;
+
+    /// Whether it is another policy's turn now; `None` where there is one policy. See
+    /// [`exploring`].
+    fn is_exploring(&self) -> Option<bool> {
+        None
+    }
 
     /// Chooses the replica for one copy of one request.
     fn select(&mut self, now: Instant, candidates: Candidates<'_>, rng: &mut Rng) -> Choice;

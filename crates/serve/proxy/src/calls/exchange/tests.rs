@@ -30,6 +30,7 @@ use evenkeel_geo::traffic::{Directive, SplitSetup};
 use evenkeel_runtime::clock::Clock;
 
 mod leaving;
+mod pairs;
 
 const HEDGE_AFTER: Duration = Duration::from_millis(10);
 const TIMEOUTS: Timeouts =

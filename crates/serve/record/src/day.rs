@@ -1,0 +1,128 @@
+//! The folders of days: `DIRECTORY/UPSTREAM/20261128T210507Z`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use time::{OffsetDateTime, PrimitiveDateTime};
+
+/// The length of a day's name.
+const NAME_BYTES: usize = 16;
+
+/// A folder for a day that begins now, which nobody has yet.
+pub(crate) fn folder(of: &Path, now: SystemTime) -> PathBuf {
+    let mut at = OffsetDateTime::from(now);
+    loop {
+        let (date, hour, minute, second) = (at.date(), at.hour(), at.minute(), at.second());
+        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+        let name = format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z");
+        let path = of.join(name);
+        if !path.exists() {
+            return path;
+        }
+        at += time::Duration::SECOND; // two within one second
+    }
+}
+
+/// When a day began, by its name; `None` where it is no day's.
+fn began(name: &str) -> Option<SystemTime> {
+    let is_one = name.len() == NAME_BYTES && name.is_ascii() && name.as_bytes()[8] == b'T';
+    let number = |from: usize, to: usize| name.get(from..to)?.parse::<u16>().ok();
+    let part = |from: usize, to: usize| u8::try_from(number(from, to)?).ok();
+    if !is_one || !name.ends_with('Z') {
+        return None;
+    }
+    let month = time::Month::try_from(part(4, 6)?).ok()?;
+    let date = time::Date::from_calendar_date(number(0, 4)?.into(), month, part(6, 8)?).ok()?;
+    let at = time::Time::from_hms(part(9, 11)?, part(11, 13)?, part(13, 15)?).ok()?;
+    Some(PrimitiveDateTime::new(date, at).assume_utc().into())
+}
+
+/// Bytes of the files in a folder.
+fn bytes_of(folder: &Path) -> io::Result<u64> {
+    let files = fs::read_dir(folder)?.map(|file| Ok(file?.metadata()?.len()));
+    files.sum()
+}
+
+/// Removes days that began longer ago, and the eldest ones while all have more bytes. Nothing else
+/// is touched, nor the day that is written.
+///
+/// # Errors
+/// When a folder cannot be read or removed.
+pub(crate) fn remove_old(
+    of: &Path,
+    written: Option<&Path>,
+    since: SystemTime,
+    bytes_max: u64,
+) -> io::Result<()> {
+    let mut days: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
+    for entry in fs::read_dir(of)? {
+        let entry = entry?;
+        let (name, path) = (entry.file_name(), entry.path());
+        let Some(began) = name.to_str().and_then(began) else { continue };
+        let is_day = path.join(evenkeel_records::manifest::NAME).exists();
+        if is_day {
+            let bytes = bytes_of(&path)?;
+            days.push((began, path, bytes));
+        }
+    }
+    days.sort();
+    let mut bytes: u64 = days.iter().map(|day| day.2).sum();
+    for (began, path, its) in days {
+        let is_written = Some(path.as_path()) == written;
+        if !is_written && (began < since || bytes > bytes_max) {
+            fs::remove_dir_all(&path)?;
+            bytes -= its;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_day_has_the_time_of_its_beginning_for_a_name_and_no_two_have_one() {
+        let root = std::env::temp_dir().join(format!("evenkeel-day-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(951_782_400);
+        let day = folder(&root, now);
+        assert_eq!(day.file_name().unwrap(), "20000229T000000Z");
+        assert_eq!(began("20000229T000000Z"), Some(now));
+        fs::create_dir(&day).unwrap();
+        assert_eq!(folder(&root, now).file_name().unwrap(), "20000229T000001Z");
+        for wrong in ["20000229T000000", "20000230T000000Z", "tmp", "2000-02-29T00:00Z"] {
+            assert_eq!(began(wrong), None, "{wrong}");
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn old_days_are_removed_and_nothing_else() {
+        let root = std::env::temp_dir().join(format!("evenkeel-old-{}", std::process::id()));
+        let day = |name: &str, bytes: usize| {
+            let path = root.join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("manifest.json"), vec![b' '; bytes]).unwrap();
+            path
+        };
+        let old = day("20200101T000000Z", 10);
+        let large = day("20260101T000000Z", 1_000);
+        let (next, written) = (day("20260102T000000Z", 400), day("20260103T000000Z", 500));
+        let other = day("photos", 5_000);
+        let no_day = root.join("20190101T000000Z");
+        fs::create_dir(&no_day).unwrap();
+        let since = began("20250101T000000Z").unwrap();
+        remove_old(&root, Some(&written), since, 2_000).unwrap();
+        assert!(!old.exists() && large.exists(), "it is too old");
+        remove_old(&root, Some(&written), since, 900).unwrap();
+        assert!(!large.exists() && next.exists() && written.exists(), "they are too large");
+        remove_old(&root, Some(&written), since, 10).unwrap();
+        assert!(!next.exists() && written.exists() && other.exists() && no_day.exists());
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -1,0 +1,17 @@
+//! `[record]`: what became of each copy of each request, in files of a day that `evenkeel replay`
+//! reads.
+//!
+//! Dispatchers tell of copies ([`evenkeel_core::request::copies`]), whatever their protocol. Each
+//! has a [`lane`] of its own, which one thread empties ([`writer`]); a request never waits for it.
+//! Rows have numbers and durations only: what nobody told cannot be written down.
+
+pub mod config;
+pub mod counts;
+mod day;
+mod lane;
+pub mod recorder;
+pub mod writer;
+
+pub use config::RecordConfig;
+pub use lane::Stream;
+pub use recorder::Recorder;

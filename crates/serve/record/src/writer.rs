@@ -1,0 +1,81 @@
+//! The thread that writes: it empties the lanes, and gives files whole windows.
+//!
+//! What fails here (a full disk, a directory that is gone) is counted and said once until it goes
+//! again. Memory is bounded: of too many rows their window is dropped as a whole.
+
+mod stream;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use evenkeel_runtime::accept::StopSignal;
+use evenkeel_runtime::clock::Clock;
+use tokio::sync::watch;
+
+use crate::config::RecordConfig;
+use crate::counts::RecordCounts;
+use crate::lane::NewLane;
+use stream::{Moment, StreamState, Target};
+
+/// How often lanes are emptied.
+const EVERY: Duration = Duration::from_millis(50);
+
+/// Writes days.
+#[derive(Debug)]
+pub struct RecordWriter {
+    lanes: Arc<Mutex<Vec<NewLane>>>,
+    config: watch::Receiver<Option<Arc<RecordConfig>>>,
+    counts: Arc<RecordCounts>,
+    streams: Vec<StreamState>,
+}
+
+impl RecordWriter {
+    pub(crate) const fn new(
+        lanes: Arc<Mutex<Vec<NewLane>>>,
+        config: watch::Receiver<Option<Arc<RecordConfig>>>,
+        counts: Arc<RecordCounts>,
+    ) -> Self {
+        Self { lanes, config, counts, streams: Vec::new() }
+    }
+
+    /// Writes until the process stops and no dispatcher is left that could tell anything. Must run
+    /// on a thread of its own: it waits for the disk.
+    pub async fn run(mut self, clock: Clock, mut stop: StopSignal) {
+        let (told, stopping) = watch::channel(false);
+        // Whoever keeps the signal is waited for, and this has no place in the drain.
+        tokio::task::spawn_local(async move {
+            stop.stopping().await;
+            let _ = told.send(true);
+        });
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let is_last = *stopping.borrow();
+            self.turn(Moment { now: clock.now(), wall: SystemTime::now() });
+            if is_last && self.streams.is_empty() && self.news().is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn news(&self) -> Vec<NewLane> {
+        std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Empties the lanes and writes what is complete.
+    fn turn(&mut self, at: Moment) {
+        for new in self.news() {
+            match self.streams.iter_mut().find(|it| it.name() == new.stream.name) {
+                Some(stream) => stream.add(new, at),
+                None => self.streams.push(StreamState::new(new, at, Arc::clone(&self.counts))),
+            }
+        }
+        let config = self.config.borrow_and_update().clone();
+        // All of them together keep to the limit.
+        let shares = self.streams.len().max(1) as u64;
+        let target = config.map(|config| Target { config, shares });
+        self.streams.retain_mut(|stream| {
+            stream.turn(at, target.as_ref());
+            !stream.is_over()
+        });
+    }
+}

@@ -1,0 +1,43 @@
+//! What the dispatchers of a worker are given where days are recorded.
+
+use std::sync::Arc;
+
+use evenkeel_core::request::select::{Policy, Selector};
+use evenkeel_proxy::calls::CopyRecording;
+use evenkeel_proxy::config::UpstreamConfig;
+use evenkeel_record::{RecordConfig, Recorder, Stream};
+
+/// What is tried out in the windows for that: simple, good, and unlike most.
+const TRIED_OUT: &str = "two-choices";
+/// The same for upstreams whose policy that is.
+const TRIED_OUT_ELSE: &str = "least-outstanding";
+
+/// Of one worker's calls of an upstream that has so many replicas now.
+pub(crate) fn recording(
+    recorder: &Recorder,
+    record: &RecordConfig,
+    (config, replicas): (&UpstreamConfig, usize),
+    worker: u16,
+) -> CopyRecording {
+    let windows = recorder.windows(record.explore);
+    let tried_out = tried_out(&config.policy).filter(|_| record.explore.value() > 0.0);
+    let policies = [Some(config.policy.text()), tried_out.as_ref().map(Policy::text)];
+    let hedged = if config.hedge.is_some() { "+hedge" } else { "" };
+    let stream = Stream {
+        name: format!("upstream.{}", config.name),
+        policies: policies.into_iter().flatten().map(|name| format!("{name}{hedged}")).collect(),
+        pairs: record.pairs.value(),
+        replicas: replicas.max(1),
+    };
+    let make = |policy: Policy| -> Box<dyn Selector> { policy.make(config.proxies) };
+    CopyRecording {
+        sink: recorder.sink(&Arc::new(stream), worker),
+        pairs: record.pairs,
+        explore: tried_out.map(|policy| (make(policy), windows)),
+    }
+}
+
+fn tried_out(usual: &Policy) -> Option<Policy> {
+    let name = if usual.text() == TRIED_OUT { TRIED_OUT_ELSE } else { TRIED_OUT };
+    name.parse().ok()
+}
