@@ -2,7 +2,7 @@
 //! reads.
 //!
 //! Dispatchers tell of copies ([`evenkeel_core::request::copies`]), whatever their protocol. Each
-//! has a [`lane`] of its own, which one thread empties ([`writer`]); a request never waits for it.
+//! has a lane of its own, which one thread empties ([`writer`]); a request never waits for it.
 //! Rows have numbers and durations only: what nobody told cannot be written down.
 
 pub mod config;
