@@ -276,7 +276,11 @@ impl History {
             // The first start: what the first server holds is what the service begins with.
             None if holds_data && self.last == Sequence(0) && !has_source => Rejoin::Adopt,
             None if holds_data => Rejoin::Stranger,
-            None if self.held_from <= Sequence(1) => Rejoin::Replay { after: Sequence(0) },
+            // Where all have lost everything one is restored, and the others are filled from it: a
+            // deadline may pass between two that do all writes again.
+            None if self.held_from <= Sequence(1) && (has_source || self.last == Sequence(0)) => {
+                Rejoin::Replay { after: Sequence(0) }
+            }
             None => copied,
         }
     }
@@ -438,7 +442,8 @@ mod tests {
         let whole = History::of_log(vec![(Epoch(1), Sequence(1))], Sequence(1), Sequence(9));
         let whole = whole.unwrap();
         let all = Rejoin::Replay { after: Sequence(0) };
-        assert_eq!(whole.rejoin(None, false, false), all);
+        assert_eq!(whole.rejoin(None, false, true), all);
+        assert_eq!(whole.rejoin(None, false, false), Rejoin::Restore, "one, before the others");
         assert_eq!(whole.rejoin(None, true, false), Rejoin::Stranger);
     }
 

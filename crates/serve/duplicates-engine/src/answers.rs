@@ -37,6 +37,7 @@ impl Inner {
         let is_signature = matches!(owed, Owed::Signature);
         if state.is_doubted && !is_signature {
             state.held.push_back((owed, reply.to_vec()));
+            self.members.heard(self.now, server);
             return Ok(());
         }
         if is_signature {

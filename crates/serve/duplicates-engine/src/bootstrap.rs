@@ -17,7 +17,8 @@ impl Inner {
         if self.bootstrapping(partition).is_empty() {
             return;
         }
-        if let Some(stamp) = self.stamp_behind(write.commands, write.is_single) {
+        // Of a database that is not the first the flush is not what the bytes begin with.
+        if let Some(stamp) = self.stamp_behind(write.commands, false) {
             return self.empty_bootstrapping(partition, write, &stamp);
         }
         for target in self.bootstrapping(partition).iter() {

@@ -25,6 +25,8 @@ pub struct ConnectionState {
     pub(crate) unmarked: VecDeque<(usize, Vec<u8>)>,
     /// It may have been emptied: what has come since is not believed yet.
     pub(crate) is_doubted: bool,
+    /// It was not: what is held is told, one after the other.
+    pub(crate) is_signed: bool,
     pub(crate) held: VecDeque<(Owed, Vec<u8>)>,
     waker: Option<Waker>,
     pub(crate) is_open: bool,

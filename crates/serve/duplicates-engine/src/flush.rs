@@ -242,6 +242,25 @@ mod tests {
         assert_eq!(asked.len(), 5, "k was removed: {asked:?}");
     }
 
+    /// Keys of it may be on their way, and of others as well.
+    #[test]
+    fn who_is_being_filled_is_filled_again_where_one_of_several_databases_is_emptied() {
+        let mut world = world();
+        world.engine.borrow().servers.iter_mut().for_each(|it| it.databases = Some(16));
+        let client = world.client();
+        world.lose(1, Dropped::Lost);
+        {
+            let mut inner = world.engine.borrow();
+            inner.members.reached(1, Sequence(0));
+            inner.servers[1].open();
+            inner.servers[1].bootstrap = Some(Bootstrap { source: 0, copying: Copying::new() });
+            inner.seen(1, FUNCTIONS, xxh3_128(FUNCTIONS));
+        }
+        assert!(world.tell(client, &["SELECT", "3"]));
+        assert!(world.tell(client, &["FLUSHDB"]));
+        assert!(!world.engine.borrow().servers[1].ordered.is_open, "it is filled again");
+    }
+
     /// Either partition may be the owner already.
     #[test]
     fn the_target_of_a_move_that_may_be_stored_is_emptied_too() {

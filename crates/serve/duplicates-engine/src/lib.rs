@@ -117,6 +117,7 @@ mod watch;
 pub mod world;
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -296,8 +297,8 @@ pub struct Server {
     pub error: Option<String>,
     /// What it said when it was reached last.
     pub holds_data: Option<bool>,
-    /// It was said that it does not tell how it is set up.
-    pub(crate) is_unsure: bool,
+    /// What it does not tell of itself, as that was said.
+    pub(crate) is_unsure: BTreeSet<String>,
     /// The version that it said to be.
     pub version: Option<String>,
     /// How many databases it had when it was reached last.
@@ -663,6 +664,7 @@ impl Inner {
         }
         self.advance_move();
         self.look_at_effects();
+        self.doubt_again();
         self.end_late_questions();
         self.look_at_wait_list();
         self.look_at_key_events();

@@ -13,9 +13,9 @@ use evenkeel_wal::{Record, RecordKind};
 const RESTORE: &[u8] = b"*6\r\n$7\r\nRESTORE\r\n";
 
 impl Inner {
-    /// A server does not tell how it is set up: it is said once.
+    /// A server does not tell how it is set up: each is said once.
     pub fn is_unsure(&mut self, server: usize, unsure: &str) {
-        if !std::mem::replace(&mut self.servers[server].is_unsure, true) {
+        if self.servers[server].is_unsure.insert(unsure.to_owned()) {
             tracing::warn!(server, "{unsure}");
         }
     }
@@ -130,6 +130,9 @@ impl Inner {
     /// A write of the log for a duplicate that lacks it.
     pub fn replay_one(&mut self, server: usize, record: &Record<'_>) {
         let position = self.history.position(Sequence(record.sequence));
+        if record.kind == RecordKind::Once {
+            self.mark_before_group(server);
+        }
         let stamp = match record.kind {
             RecordKind::Once => self.stamp_behind(record.command, false),
             RecordKind::Idempotent | RecordKind::State => None,

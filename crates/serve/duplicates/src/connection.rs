@@ -36,6 +36,9 @@ pub(super) async fn drive(
             if inner.holds_answers(server, kind) {
                 return Poll::Pending; // woken when it is known what they may show
             }
+            if let Err(why) = inner.believe_held(server, connection, kind) {
+                return Poll::Ready(why);
+            }
             if !std::mem::take(&mut has_come) {
                 drop(inner);
                 match inbox.poll_read(Pin::new(&mut stream), context) {

@@ -42,7 +42,10 @@ pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
     let mut is_known = false;
     loop {
         let began = std::time::Instant::now();
-        match attempt(&engine, server, &mut is_known).await {
+        let attempted = attempt(&engine, server, &mut is_known).await;
+        // Another one is restored from the log if this one cannot be.
+        let was_restored = std::mem::take(&mut engine.borrow().servers[server].is_restored);
+        match attempted {
             Ok(()) => {}
             Err(FencingError::Fenced(text)) => return Err(io::Error::other(text)),
             Err(FencingError::Passing(text)) => {
@@ -61,7 +64,8 @@ pub(super) async fn keep(engine: Rc<Engine>, server: usize) -> io::Result<()> {
         if began.elapsed() > BACKOFF.end {
             pause = BACKOFF.start;
         }
-        tokio::time::sleep(pause).await;
+        let others = if was_restored { 2 * BACKOFF.end } else { Duration::ZERO };
+        tokio::time::sleep(pause + others).await;
         pause = (pause * 2).min(BACKOFF.end);
         if engine.borrow().servers[server].generation != generation {
             return Ok(()); // it was removed

@@ -57,6 +57,13 @@ pub async fn track(connector: &Connector, link: &mut Link) -> io::Result<Option<
     if !matches!(connector, Connector::Tcp { .. }) {
         return Ok(None); // nobody else can
     }
+    if version(connector, link).is_some_and(|version| tells_within_answers(&version)) {
+        return Ok(Some(format!(
+            "{connector}: it does not tell when somebody empties it as it should (before version \
+             7.0.5 it tells so in the middle of an answer): until that is found, up to a second, \
+             reads may miss keys"
+        )));
+    }
     // With `OPTIN` it remembers no key of ours, and tells this alone.
     let tracked = link.ask(&[b"CLIENT", b"TRACKING", b"ON", b"OPTIN"]).await?;
     Ok((tracked != b"+OK\r\n").then(|| {
@@ -67,6 +74,14 @@ pub async fn track(connector: &Connector, link: &mut Link) -> io::Result<Option<
             reply.trim_end()
         )
     }))
+}
+
+/// Before 7.0.5 what `FLUSHALL` in a transaction invalidates is told within the transaction's answer
+/// (redis/redis#11038).
+fn tells_within_answers(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0);
+    (next(), next(), next()) < (7, 0, 5)
 }
 
 /// The version that a Redis says to be.
@@ -256,5 +271,14 @@ mod tests {
             assert_eq!(check_version(&hello).is_ok(), is_taken, "{version}");
         }
         assert!(check_version(b"%0\r\n").is_err());
+    }
+
+    #[test]
+    fn who_tells_within_answers_is_known_by_its_version() {
+        for (version, expected) in
+            [("7.0.4", true), ("7.0", true), ("7.0.5", false), ("7.2.4", false), ("8.0", false)]
+        {
+            assert_eq!(tells_within_answers(version), expected, "{version}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 const ORDERED: ConnectionKind = ConnectionKind::Ordered;
 const FREE: ConnectionKind = ConnectionKind::Free;
 const EMPTIED: &str = ">2\r\n$10\r\ninvalidate\r\n_\r\n";
-const SIGNED: &str = "EXISTS evenkeel:epoch";
+const SIGNED: &str = "GET evenkeel:epoch";
 
 /// Three duplicates, of which one answers a strong read alone.
 fn leased() -> World {
@@ -71,7 +71,7 @@ fn who_was_emptied_before_it_answered_is_not_believed_and_another_is_asked() {
     say(&mut world, one, FREE, "_\r\n");
     assert_eq!(world.heard(reader), "", "it may be emptied");
     assert_eq!(world.asked(one, FREE), [SIGNED]);
-    say(&mut world, one, FREE, ":0\r\n");
+    say(&mut world, one, FREE, "_\r\n");
     assert_eq!(world.heard(reader), "", "nobody has answered yet");
     {
         let inner = world.engine.borrow();
@@ -93,7 +93,7 @@ fn what_was_answered_behind_a_flush_of_ours_is_told_once_it_is_known_to_be_signe
     say(&mut world, one, FREE, "_\r\n");
     assert_eq!(world.asked(one, FREE), [SIGNED], "once");
     assert_eq!(world.heard(reader), "");
-    say(&mut world, one, FREE, ":1\r\n");
+    say(&mut world, one, FREE, "$1\r\n1\r\n");
     assert_eq!(world.heard(reader), "$-1\r\n");
     let inner = world.engine.borrow();
     assert_eq!(inner.members.state(one), ReplicaState::InSync);
@@ -127,7 +127,7 @@ fn what_an_emptied_executor_has_done_is_done_again_by_another() {
     world.engine.borrow().effects_came(one, connection, group);
     assert_eq!(world.engine.borrow().history.last().sequence.0, 0, "it is not logged");
     world.sent[one][0].clear();
-    say(&mut world, one, ORDERED, ":0\r\n");
+    say(&mut world, one, ORDERED, "_\r\n");
     assert_ne!(follow(&world), one, "another does it");
     assert_eq!(world.heard(client), "");
 }
@@ -147,4 +147,37 @@ fn what_is_held_comes_in_its_order_and_is_lost_with_the_connection() {
     assert_eq!(world.heard(other), "$1\r\n1\r\n");
     let inner = world.engine.borrow();
     assert!(inner.calls.is_empty() && inner.members.owed(one) == 0);
+}
+
+/// It is busy with a script for longer than Redis waits: who was emptied is not believed for that.
+#[test]
+fn who_is_too_busy_to_say_whether_it_was_emptied_is_asked_again() {
+    let mut world = leased();
+    let (reader, one) = read(&mut world);
+    push(&world, one, FREE, EMPTIED);
+    say(&mut world, one, FREE, "_\r\n");
+    say(&mut world, one, FREE, "-BUSY Redis is busy running a script\r\n");
+    assert_eq!((world.heard(reader).as_str(), world.asked(one, FREE).len()), ("", 0));
+    world.engine.borrow().keep();
+    assert_eq!(world.asked(one, FREE), [SIGNED]);
+    say(&mut world, one, FREE, "$1\r\n1\r\n");
+    assert_eq!(world.heard(reader), "$-1\r\n", "a client of ours emptied it");
+}
+
+/// Its data come from somebody else.
+#[test]
+fn who_cannot_say_whether_it_was_emptied_is_dropped() {
+    let mut world = leased();
+    let (reader, one) = read(&mut world);
+    push(&world, one, FREE, EMPTIED);
+    say(&mut world, one, FREE, "_\r\n");
+    {
+        let mut inner = world.engine.borrow();
+        let connection = inner.servers[one].connection;
+        let why = inner.answered(one, connection, FREE, b"-LOADING it is\r\n").unwrap_err();
+        inner.drop_server(one, why.expect("it is dropped"));
+    }
+    let other = (0..3).find(|&server| world.waiting(server)[1] > 0).expect("another is asked");
+    assert!(world.serve(other, FREE));
+    assert_eq!(world.heard(reader), "$1\r\n1\r\n");
 }
