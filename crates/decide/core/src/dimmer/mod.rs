@@ -323,7 +323,10 @@ impl Brownout {
         if !self.learns_capacity() {
             return;
         }
-        self.ended_at = ticket.arrived_at + age;
+        // Who gives up says nothing of when the replica ends something.
+        if !matches!(end, End::GivenUp) {
+            self.ended_at = ticket.arrived_at + age;
+        }
         match end {
             End::Answered(served) => self.capacity.answered(Sample {
                 share: served.unwrap_or(ticket.content).share(),

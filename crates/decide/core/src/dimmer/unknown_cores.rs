@@ -240,8 +240,8 @@ fn there_is_no_state_that_it_does_not_leave() {
     }
 }
 
-/// What not being told costs in the worst case: of 48 replicas and histories, two are later than
-/// one and a half setpoints (30 and 35, where lean requests cost much of a full one).
+/// What not being told costs in the worst case: of 48 replicas and histories, one comes to one
+/// and a half setpoints and one is beyond (35 and 30, where lean requests cost much of a full one).
 #[test]
 #[ignore = "a minute; for docs/brownout.md"]
 fn told_and_untold_after_any_history() {
