@@ -15,7 +15,7 @@ mod fixed;
 mod hand_over;
 mod manager;
 mod names;
-mod record;
+pub(crate) mod record;
 pub(crate) mod reload;
 mod requests;
 mod signals;

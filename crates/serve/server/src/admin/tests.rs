@@ -14,10 +14,12 @@ use evenkeel_core::Health;
 use evenkeel_core::distribution::Recorder;
 use evenkeel_core::request::redundancy::HedgeStats;
 use evenkeel_core::request::redundancy::objective::Kept;
-use evenkeel_core::units::Dimmer;
+use evenkeel_core::units::{Dimmer, Probability};
 use evenkeel_core::window::{Latencies, ReplicaWindow, RequestWindow};
 use evenkeel_proxy::requests::record::RequestRecord;
 use evenkeel_proxy::requests::shown::ShownRequest;
+use evenkeel_record::RecordConfig;
+use evenkeel_record::counts::RecordCounts;
 use evenkeel_settings::Node;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -525,6 +527,16 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
         PartitionState { duplicates: vec![DuplicateState::default()], ..Default::default() };
     let service = DuplicatesState { partitions: vec![partition], ..DuplicatesState::default() };
     keys(&serde_json::to_value(service).unwrap(), &mut given);
+    let day = RecordConfig {
+        directory: "days".into(),
+        rotate: Duration::from_secs(60),
+        keep: Duration::from_secs(3_600),
+        bytes_max: 1 << 20,
+        explore: Probability::ZERO,
+        pairs: Probability::ZERO,
+    };
+    let status = crate::process::record::status(&day, &RecordCounts::default(), false);
+    keys(&serde_json::from_str(&status).unwrap(), &mut given);
     let record = RequestRecord::new(evenkeel_core::Instant::ZERO, 0);
     let shown = ShownRequest::new(&record, "shop".to_owned(), 0, &Numbers);
     keys(&serde_json::to_value(shown).unwrap(), &mut given);

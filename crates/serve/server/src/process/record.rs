@@ -113,7 +113,8 @@ const EXPLORING: [Metric<bool>; 1] = [gauge(
     |is| u64::from(*is).into(),
 )];
 
-fn status(config: &RecordConfig, counts: &RecordCounts, is_exploring: bool) -> String {
+/// What `/api/v1/status` has of the recording.
+pub(crate) fn status(config: &RecordConfig, counts: &RecordCounts, is_exploring: bool) -> String {
     let get = |of: &std::sync::atomic::AtomicU64| of.load(std::sync::atomic::Ordering::Relaxed);
     let (windows, dropped) = (get(&counts.windows), get(&counts.windows_dropped));
     json!({

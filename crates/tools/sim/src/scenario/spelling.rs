@@ -120,7 +120,8 @@ mod tests {
         assert_eq!((spelling.policy, spelling.is_by_quantile), ("c3", true));
         let objective = ObjectiveConfig::new(evenkeel_core::Duration::from_millis(30));
         let config = HedgeConfig { objective: Some(objective), ..HedgeConfig::default() };
-        assert_eq!(spelling.hedge(&config), Some(HedgeConfig::default()));
+        let published = HedgeConfig { utilisation_max: 1.0, ..HedgeConfig::default() };
+        assert_eq!(spelling.hedge(&config), Some(published), "it has no gate on load");
         assert_eq!(Spelling::of("c3+hedge").hedge(&config), Some(config.clone()));
         assert_eq!(Spelling::of("c3").hedge(&config), None);
         for text in ["random+full+shed", "random+hedge+quantile-hedge", "random+brownout"] {
