@@ -666,6 +666,10 @@ fn sharing_load_without_health_or_a_door_for_others_is_doubtful() {
         &whole.replace("forwarded_requests = \"trust\"", ""),
         "forwarded_requests = \"trust\"",
     );
+    let slices = "\n[redirect.kubernetes]\nfile = 'slices.json'\nservice = 'shop'\n";
+    reported(&format!("{whole}{slices}"), "must list replicas");
+    let of_replicas = whole.replace("forwarded_requests = \"trust\"", "");
+    assert_eq!(good(&format!("{of_replicas}{slices}")).doubts(), Vec::<String>::new());
 }
 
 /// The keys of an upstream, with the same readers.
