@@ -412,21 +412,38 @@ fn a_disk_that_hangs_holds_up_no_other_file_and_no_dns_server() {
     let folder = Folder::new("exports-disk-hangs");
     let beside = hang(&istio(folder.path()).file);
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
     let config = ExportsConfig {
         istio: Some(istio(folder.path())),
         kubernetes: Some(kubernetes(folder.path())),
-        dns: Some(dns(server.local_addr().unwrap(), None)),
+        dns: None,
     };
     let file = kubernetes(folder.path()).file;
-    let freed = std::thread::spawn(move || {
-        let heard = server.accept().is_ok();
-        let _ = std::fs::read(beside); // now it ends
-        heard
+    let (hangs, is_over) = std::sync::mpsc::channel::<()>();
+    let freeing = std::thread::spawn(move || {
+        let _ = is_over.recv();
+        std::fs::read(beside)
     });
-    on_one_thread(async {
+    on_one_thread(async move {
+        let _until_the_end = hangs; // also of a test that fails
         let world = World::start(&config);
         until("the other file is written", || read(&file).is_some()).await;
-        world.exports.withdraw(&world.here).await;
+        let dns = Some(dns(server.local_addr().unwrap(), None));
+        let config = ExportsConfig { kubernetes: None, dns, ..config };
+        let exports = Rc::new(Exports {
+            targets: vec![
+                Told {
+                    writing: Arc::clone(&world.exports.targets[0].writing),
+                    ..Told::new(Target::Istio(config.istio.clone().unwrap()))
+                },
+                Told::new(Target::Dns(Box::new(
+                    super::dns::Dns::open(&config.dns.unwrap()).unwrap(),
+                ))),
+            ],
+            ..Exports::default()
+        });
+        exports.withdraw(&world.here).await;
+        assert!(server.accept().is_ok(), "the server is told");
     });
-    assert!(freed.join().unwrap(), "the server is told");
+    assert!(freeing.join().unwrap().is_ok());
 }
