@@ -5,7 +5,9 @@
 use std::sync::{Arc, Mutex};
 
 use evenkeel_core::request::copies::{CopyEnd, CopyRecord, CopySink, WINDOW, Windows};
-use evenkeel_core::request::redundancy::{Hedge, HedgeConfig, Redundancy, Single};
+use evenkeel_core::request::redundancy::{
+    Hedge, HedgeConfig, Lasted, ObjectiveConfig, Redundancy, Single,
+};
 use evenkeel_core::request::select::{Policy, Selector};
 use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Dispatcher, DispatcherConfig, Failure, Kind, Outcome, Replay,
@@ -13,7 +15,7 @@ use evenkeel_core::request::{
 };
 use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::Probability;
-use evenkeel_core::{Fleet, GroupId, Instant, ReplicaId};
+use evenkeel_core::{Feedback, Fleet, GroupId, Instant, ReplicaId};
 
 /// Keeps what it is told.
 #[derive(Clone, Debug, Default)]
@@ -162,6 +164,42 @@ fn the_hedge_that_is_closed_for_load_sends_no_pairs() {
     let (dispatcher, _kept) = dispatcher(policy("c3"), 1.0);
     let mut dispatcher = dispatcher.with_redundancy(Box::new(Closed));
     assert_eq!(pairs(&mut dispatcher, 100, SAFE), 0);
+}
+
+/// A hedge by this rule that has heard from replicas of four slots, so many of them busy.
+fn loaded(objective: Option<ObjectiveConfig>, busy: u32) -> Hedge {
+    let config =
+        HedgeConfig { objective, budget_share: 1.0, burst_max: 1_000.0, ..HedgeConfig::default() };
+    let mut hedge = Hedge::new(config);
+    let report =
+        Feedback { concurrency: Some(4), ..Feedback::measured(0, busy, Duration::from_millis(1)) };
+    for id in 0..2_000 {
+        hedge.on_open(at(id));
+        let copy = Lasted {
+            kind: Kind::First,
+            latency: Duration::from_millis(5),
+            is_answered: true,
+            behind: Duration::ZERO,
+            in_flight: 1,
+            report: Some(&report),
+        };
+        hedge.on_end(at(id), &copy);
+    }
+    hedge
+}
+
+#[test]
+fn a_hedge_by_a_quantile_or_an_objective_that_is_closed_for_load_sends_no_pairs() {
+    for objective in [None, Some(ObjectiveConfig::new(Duration::from_millis(20)))] {
+        for (busy, expected) in [(1, 100), (4, 0)] {
+            let hedge = loaded(objective, busy);
+            let utilisation = hedge.stats().unwrap().utilisation.unwrap();
+            assert!((utilisation - f64::from(busy) / 4.0).abs() < 1e-9, "{utilisation}");
+            let (dispatcher, _kept) = dispatcher(policy("c3"), 1.0);
+            let mut dispatcher = dispatcher.with_redundancy(Box::new(hedge));
+            assert_eq!(pairs(&mut dispatcher, 100, SAFE), expected, "{objective:?} {busy}");
+        }
+    }
 }
 
 #[test]

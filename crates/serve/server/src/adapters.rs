@@ -57,7 +57,8 @@ impl Home for UpstreamHome {
         let standing = |locality: &Locality| {
             let all = locality.endpoints.iter().copied().zip(locality.slots.clone());
             let up = all.filter(|(_, slot)| is_up(*slot)).map(|(address, _)| address).collect();
-            Standing { is_usable: locality.slots.clone().any(is_up), up }
+            let all = locality.endpoints.clone();
+            Standing { is_usable: locality.slots.clone().any(is_up), up, all }
         };
         localities.map(standing).collect()
     }

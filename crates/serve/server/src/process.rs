@@ -680,9 +680,13 @@ fn start_all(
     places.into_iter().map(start).collect()
 }
 
+/// What writes to a disk when its jobs have ended is waited for so long.
+const HUNG_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Runs the jobs of one place until all have ended, or one of them has broken.
 fn run_all(jobs: Vec<Job>, stop: StopSignal) -> io::Result<()> {
-    worker_runtime()?.block_on(async {
+    let runtime = worker_runtime()?;
+    let ended: io::Result<()> = runtime.block_on(async {
         let mut running = JoinSet::new();
         for job in jobs {
             running.spawn_local((job.start)(stop.clone()));
@@ -692,7 +696,9 @@ fn run_all(jobs: Vec<Job>, stop: StopSignal) -> io::Result<()> {
             ended.map_err(io::Error::other)??;
         }
         Ok(())
-    })
+    });
+    runtime.shutdown_timeout(HUNG_WITHIN); // a disk that hangs would hold up the end for ever
+    ended
 }
 
 /// For what serves no clients: resolves when the process begins to stop.

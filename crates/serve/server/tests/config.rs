@@ -662,10 +662,12 @@ fn sharing_load_without_health_or_a_door_for_others_is_doubtful() {
     let (before, rest) = whole.split_once("[upstream.shop.health]").unwrap();
     let (_, after) = rest.split_once("\n\n").unwrap();
     reported(&format!("{before}{after}"), "[upstream.shop.health]");
-    reported(
-        &whole.replace("forwarded_requests = \"trust\"", ""),
-        "forwarded_requests = \"trust\"",
-    );
+    let door = "forwarded_requests = \"trust\"";
+    let of_replicas = whole.replace(door, "");
+    reported(&of_replicas, door);
+    let slices = "\n[redirect.kubernetes]\nfile = 'slices.json'\nservice = 'shop'\n";
+    reported(&format!("{whole}{slices}"), "must list replicas");
+    assert_eq!(good(&format!("{of_replicas}{slices}")).doubts(), Vec::<String>::new());
 }
 
 /// The keys of an upstream, with the same readers.

@@ -97,21 +97,35 @@ pub(crate) fn read<'a>(
     }
     let owned = || names.iter().map(ToString::to_string).collect::<Vec<_>>();
     let (for_istio, for_kubernetes, for_dns) = (owned(), owned(), owned());
-    ExportsConfig {
+    let config = ExportsConfig {
         istio: table.key("istio").table(move |it| istio(it, &for_istio)).optional(),
         kubernetes: table.key("kubernetes").table(move |it| slices(it, &for_kubernetes)).optional(),
         dns: table.key("dns").table(move |it| dns(it, &for_dns)).optional(),
+    };
+    if let ExportsConfig { istio: Some(istio), kubernetes: Some(kubernetes), .. } = &config
+        && table.is_sound()
+        && istio.file == kubernetes.file
+    {
+        let came = format!("{} for [redirect.istio] as well", istio.file.display());
+        table.problem("kubernetes", Mismatch::new(came, "a file of its own"));
     }
+    config
 }
 
 fn istio(table: &mut Table<'_>, sites: &[String]) -> IstioConfig {
     let localities = by_site(table.key("localities"), sites, locality);
+    let localities = or_names(localities, sites);
+    let expected = "localities that are apart";
+    apart(table, ("localities", expected), sites, &localities, |one, other| {
+        let is_alike = |(one, other)| one == other || one == "*" || other == "*";
+        one.split('/').zip(other.split('/')).all(is_alike)
+    });
     IstioConfig {
         file: file(table.key("file")),
         host: host(table.key("host")),
         name: object(table.key("name")),
         namespace: namespace(table),
-        localities: or_names(localities, sites),
+        localities,
     }
 }
 
@@ -121,13 +135,15 @@ fn slices(table: &mut Table<'_>, sites: &[String]) -> KubernetesConfig {
         let expected = "at most 8: an endpoint has hints for no more zones";
         table.problem("zones", Mismatch::new(came, expected));
     }
-    let zones = by_site(table.key("zones"), sites, label);
+    let zones = or_names(by_site(table.key("zones"), sites, label), sites);
+    let expected = "a zone of its own for each site";
+    apart(table, ("zones", expected), sites, &zones, |one, other| one == other);
     KubernetesConfig {
         file: file(table.key("file")),
         service: object(table.key("service")),
         namespace: namespace(table),
         port_name: table.key("port_name").text().or(String::new()),
-        zones: or_names(zones, sites),
+        zones,
     }
 }
 
@@ -138,6 +154,13 @@ fn dns(table: &mut Table<'_>, sites: &[String]) -> DnsConfig {
         let expected = "a host and port for every site";
         table.problem("targets", Mismatch::new(format!("none for {site:?}"), expected));
     }
+    let targets: Vec<(String, u16)> = targets.into_iter().flatten().collect();
+    let words: Vec<String> = targets.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+    let expected = "a host and port of its own for each site";
+    apart(table, ("targets", expected), sites, &words, |one, other| {
+        let plain = |it: &str| it.to_ascii_lowercase().replace(".:", ":");
+        plain(one) == plain(other)
+    });
     let (key_name, secret) = (table.key("key_name"), table.key("key_file"));
     let key = match (key_name.value().is_some(), secret.value().is_some()) {
         (false, false) => None,
@@ -165,7 +188,7 @@ fn dns(table: &mut Table<'_>, sites: &[String]) -> DnsConfig {
         ttl,
         timeout: duration(table, "timeout", 100 * MS..=60 * SECOND, 2 * SECOND),
         key,
-        targets: targets.into_iter().flatten().collect(),
+        targets,
     }
 }
 
@@ -184,6 +207,30 @@ fn by_site<'a, T: 'a>(
     };
     let mut said = setting.named(one).optional().unwrap_or_default();
     sites.iter().map(|site| said.remove(site)).collect()
+}
+
+/// Reports the first two sites that others could not tell from each other.
+fn apart(
+    table: &mut Table<'_>,
+    (key, expected): (&str, &str),
+    sites: &[String],
+    said: &[String],
+    is_alike: impl Fn(&str, &str) -> bool,
+) {
+    if !table.is_sound() {
+        return;
+    }
+    let all = || sites.iter().zip(said);
+    let before = |(later, (_, one)): &(usize, (&String, &String))| {
+        all().take(*later).find(|(_, other)| is_alike(one, other))
+    };
+    let found = all().enumerate().find_map(|it| before(&it).map(|other| (it.1, other)));
+    if let Some(((site, one), (other_site, other))) = found {
+        let came = format!("{other:?} for {other_site:?} and {one:?} for {site:?}");
+        let hint = "what one of them is sent would go to the other too; a site that is not named \
+                    here has its own name";
+        table.problem(key, Mismatch::new(came, expected).with_hint(hint));
+    }
 }
 
 fn or_names(said: Vec<Option<String>>, sites: &[String]) -> Vec<String> {

@@ -2,12 +2,22 @@
 //!
 //! **A share is a number of endpoints.** kube-proxy sends a zone's requests to all endpoints whose
 //! hints name the zone, each as many. So a zone with a tenth of its requests to go elsewhere and
-//! nine endpoints at home is given one of the other zone. Of all numbers of endpoints the one is
-//! taken whose shares differ least from the plan, the largest of equals. Endpoints of a zone that
-//! not all are needed of are chosen by what the others left them.
+//! nine endpoints at home is given one of the other zone. A zone that keeps some of its requests
+//! keeps all its endpoints: with fewer, one of them would get what the plan spreads over all. Of
+//! all numbers of endpoints elsewhere the one is taken whose shares differ least from the plan, the
+//! largest of equals. Endpoints of a zone that not all are needed of are chosen by what the others
+//! left them.
 //!
 //! **When it misleads.** With few endpoints shares are coarse: two at home and two elsewhere make
-//! thirds and quarters, and a twentieth becomes nothing. The plan does not know.
+//! thirds and halves, and a twentieth becomes nothing; nine at home and one elsewhere send a tenth
+//! away, though the plan says a half. The plan does not know.
+//!
+//! **Endpoints of other zones** are what `[upstream.NAME.sites]` lists: here it must list
+//! replicas. Proxies that trust forwarded requests would serve those of kube-proxy, which passed no
+//! proxy of ours, without counting them as demand.
+//!
+//! **What is no more needed** is written empty: `kubectl apply` deletes nothing. So every port that
+//! the configuration has has its slices, as many as all its endpoints would need.
 //!
 //! **An endpoint without hints** makes kube-proxy ignore all hints, so one that nobody is sent to
 //! is left out; a zone that no endpoint names gets all of them. Kubernetes writes hints itself
@@ -17,32 +27,37 @@
 //! **Source**: kubernetes.io/docs/concepts/services-networking/topology-aware-routing; API
 //! `discovery.k8s.io/v1`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use evenkeel_geo::epoch::SiteId;
 use serde_json::{Value, json};
 
+use super::Now;
 use super::config::KubernetesConfig;
-use super::{ExportError, Now};
 
 /// Endpoints of a slice, by the API.
 const ENDPOINTS_MAX: usize = 1_000;
 /// Shares are compared in millionths.
 const PPM: u32 = 1_000_000;
 
-/// The objects, as JSON. The error says why there can be none.
-pub(super) fn slices(config: &KubernetesConfig, now: &Now<'_>) -> Result<String, ExportError> {
+/// The objects, as JSON.
+pub(super) fn slices(config: &KubernetesConfig, now: &Now<'_>) -> String {
     let mut slices = Vec::new();
     for is_v6 in [false, true] {
-        let of = |site: &super::Standing| {
-            let up = site.up.iter().filter(|address| address.is_ipv6() == is_v6);
-            up.copied().collect::<Vec<_>>()
+        let of = |all: &[SocketAddr]| {
+            let of_family = all.iter().filter(|address| address.is_ipv6() == is_v6);
+            of_family.copied().collect::<Vec<_>>()
         };
-        let endpoints: Vec<Vec<SocketAddr>> = now.sites.iter().map(of).collect();
+        let endpoints: Vec<Vec<SocketAddr>> = now.sites.iter().map(|site| of(&site.up)).collect();
         let counts: Vec<usize> = endpoints.iter().map(Vec::len).collect();
         let hints = hints(now, &counts);
-        let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
+        // By port, how many there could be, and those there are.
+        let mut by_port: BTreeMap<u16, (usize, Vec<Value>)> = BTreeMap::new();
+        for address in now.sites.iter().flat_map(|site| of(&site.all)) {
+            by_port.entry(address.port()).or_default().0 += 1;
+        }
         for (site, addresses) in endpoints.iter().enumerate() {
             for (address, zones) in addresses.iter().zip(&hints[site]) {
                 if zones.is_empty() {
@@ -50,7 +65,7 @@ pub(super) fn slices(config: &KubernetesConfig, now: &Now<'_>) -> Result<String,
                 }
                 let name = |zone: &usize| json!({"name": config.zones[*zone]});
                 let zones: Vec<Value> = zones.iter().map(name).collect();
-                by_port.entry(address.port()).or_default().push(json!({
+                by_port.entry(address.port()).or_default().1.push(json!({
                     "addresses": [address.ip().to_string()],
                     "conditions": {"ready": true},
                     "zone": config.zones[site],
@@ -58,24 +73,32 @@ pub(super) fn slices(config: &KubernetesConfig, now: &Now<'_>) -> Result<String,
                 }));
             }
         }
-        for (port, endpoints) in by_port {
-            if endpoints.len() > ENDPOINTS_MAX {
-                return Err(ExportError::TooMany(endpoints.len()));
+        for (port, (possible, endpoints)) in by_port {
+            let mut chunks = endpoints.chunks(ENDPOINTS_MAX);
+            for number in 1..=possible.max(endpoints.len()).div_ceil(ENDPOINTS_MAX) {
+                let chunk = chunks.next().unwrap_or_default();
+                slices.push(slice(config, is_v6, (port, number), chunk));
             }
-            slices.push(slice(config, is_v6, port, &endpoints));
         }
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": slices});
-    Ok(format!("{list:#}\n"))
+    format!("{list:#}\n")
 }
 
-fn slice(config: &KubernetesConfig, is_v6: bool, port: u16, endpoints: &[Value]) -> Value {
+/// A slice of a port: which of its slices it is, from 1.
+fn slice(
+    config: &KubernetesConfig,
+    is_v6: bool,
+    (port, number): (u16, usize),
+    endpoints: &[Value],
+) -> Value {
     let (family, suffix) = if is_v6 { ("IPv6", "-v6") } else { ("IPv4", "") };
+    let further = if number > 1 { format!("-{number}") } else { String::new() };
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": format!("{}-evenkeel-{port}{suffix}", config.service),
+            "name": format!("{}-evenkeel-{port}{suffix}{further}", config.service),
             "namespace": config.namespace,
             "labels": {
                 "kubernetes.io/service-name": config.service,
@@ -97,7 +120,7 @@ fn hints(now: &Now<'_>, counts: &[usize]) -> Vec<Vec<Vec<usize>>> {
     for zone in 0..counts.len() {
         let origin = SiteId::new(zone);
         let whole = now.rows.and_then(|rows| rows.get(zone)).map_or(0, |row| row.demand_per_1000_s);
-        let chosen = numbers(&now.parts(origin, PPM), counts);
+        let chosen = numbers(&now.parts(origin, PPM), counts, zone);
         let all = chosen.iter().sum::<usize>().max(1) as u64;
         for (site, count) in chosen.into_iter().enumerate() {
             let mut idle: Vec<usize> = (0..counts[site]).collect();
@@ -111,17 +134,19 @@ fn hints(now: &Now<'_>, counts: &[usize]) -> Vec<Vec<Vec<usize>>> {
     hints
 }
 
-/// By site, how many of so many endpoints make these shares, in millionths, as nearly as possible.
-fn numbers(shares: &[u32], counts: &[usize]) -> Vec<usize> {
-    let most: usize = counts.iter().sum();
-    let of = |total: usize| {
-        let number = |(share, count): (&u32, &usize)| {
-            let exact = f64::from(*share) / f64::from(PPM) * total as f64;
-            (exact.round() as usize).min(*count)
+/// By site, how many of so many endpoints make these shares, in millionths, as nearly as possible:
+/// all at home, where home has a share.
+fn numbers(shares: &[u32], counts: &[usize], home: usize) -> Vec<usize> {
+    // As many of one site as there could be, and of all others in the same ratio to their shares.
+    let of = |(site, number): (usize, usize)| {
+        let whole = u64::from(shares[site]);
+        let ratio = |(share, count): (&u32, &usize)| {
+            let nearest = (u64::from(*share) * number as u64 + whole / 2) / whole;
+            (*count).min(nearest as usize)
         };
-        shares.iter().zip(counts).map(number).collect::<Vec<_>>()
+        shares.iter().zip(counts).map(ratio).collect::<Vec<_>>()
     };
-    let error = |numbers: &Vec<usize>| {
+    let error = |numbers: &[usize]| {
         let all = numbers.iter().sum::<usize>() as u64;
         let off = |(number, share): (&usize, &u32)| {
             (*number as u64 * u64::from(PPM))
@@ -130,8 +155,18 @@ fn numbers(shares: &[u32], counts: &[usize]) -> Vec<usize> {
         };
         numbers.iter().zip(shares).map(off).sum::<Option<u64>>().unwrap_or(u64::MAX)
     };
-    let candidates = (1..=most).rev().map(of);
-    candidates.min_by_key(error).unwrap_or_else(|| vec![0; counts.len()])
+    let sites = (0..shares.len()).filter(|&site| shares[site] > 0);
+    let candidates = sites.flat_map(|site| (1..=counts[site]).map(move |number| (site, number)));
+    let is_whole = |numbers: &Vec<usize>| shares[home] == 0 || numbers[home] == counts[home];
+    let best = candidates
+        .map(of)
+        .filter(is_whole)
+        .min_by_key(|numbers| (error(numbers), Reverse(numbers.iter().sum::<usize>())));
+    best.unwrap_or_else(|| {
+        let mut alone = vec![0; counts.len()];
+        alone[home] = counts[home];
+        alone
+    })
 }
 
 #[cfg(test)]
@@ -140,11 +175,21 @@ mod tests {
 
     #[test]
     fn shares_are_numbers_of_endpoints_as_near_as_there_are_endpoints() {
-        assert_eq!(numbers(&[900_000, 100_000], &[9, 9]), [9, 1]);
-        assert_eq!(numbers(&[500_000, 500_000], &[4, 6]), [4, 4]);
-        assert_eq!(numbers(&[PPM, 0], &[3, 3]), [3, 0]);
-        assert_eq!(numbers(&[950_000, 50_000], &[2, 2]), [2, 0], "a twentieth of two is none");
-        assert_eq!(numbers(&[400_000, 300_000, 300_000], &[4, 3, 3]), [4, 3, 3]);
-        assert_eq!(numbers(&[PPM, 0], &[0, 3]), [0, 0]);
+        assert_eq!(numbers(&[900_000, 100_000], &[9, 9], 0), [9, 1]);
+        assert_eq!(numbers(&[500_000, 500_000], &[4, 6], 0), [4, 4]);
+        assert_eq!(numbers(&[PPM, 0], &[3, 3], 0), [3, 0]);
+        assert_eq!(numbers(&[950_000, 50_000], &[2, 2], 0), [2, 0], "a twentieth of two is none");
+        assert_eq!(numbers(&[400_000, 300_000, 300_000], &[4, 3, 3], 0), [4, 3, 3]);
+        assert_eq!(numbers(&[PPM, 0], &[0, 3], 0), [0, 0]);
+        assert_eq!(numbers(&[0, PPM], &[3, 2], 0), [0, 2], "who sends all away keeps none");
+    }
+
+    #[test]
+    fn a_zone_that_keeps_some_of_its_requests_keeps_all_its_endpoints() {
+        assert_eq!(numbers(&[500_000, 500_000], &[9, 1], 0), [9, 1]);
+        assert_eq!(numbers(&[500_000, 500_000], &[1, 9], 1), [1, 9]);
+        assert_eq!(numbers(&[10_000, 990_000], &[9, 9], 0), [9, 9]);
+        assert_eq!(numbers(&[200_000, 400_000, 400_000], &[5, 2, 3], 0), [5, 2, 3]);
+        assert_eq!(numbers(&[500_000, 500_000], &[9, 0], 0), [9, 0]);
     }
 }

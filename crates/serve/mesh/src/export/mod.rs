@@ -59,6 +59,8 @@ pub struct Standing {
     pub is_usable: bool,
     /// The addresses of those that are up.
     pub up: Vec<SocketAddr>,
+    /// Those of all that are configured there.
+    pub all: Vec<SocketAddr>,
 }
 
 /// A plan for all sites.
@@ -83,7 +85,7 @@ impl Here {
     /// By site; where nobody knows, all can be sent to.
     fn standing(&self) -> Vec<Standing> {
         let mut standing = self.home.standing();
-        standing.resize_with(self.sites, || Standing { is_usable: true, up: Vec::new() });
+        standing.resize_with(self.sites, || Standing { is_usable: true, ..Standing::default() });
         standing
     }
 }
@@ -112,9 +114,6 @@ enum ExportError {
     /// Its file cannot be written; what was there still is.
     #[error("{}: {error}", .path.display())]
     File { path: PathBuf, error: io::Error },
-    /// More than Kubernetes takes.
-    #[error("{0} endpoints of one port, expected at most 1000 in a slice")]
-    TooMany(usize),
     #[error(transparent)]
     Dns(evenkeel_dns::update::UpdateError),
 }
@@ -156,11 +155,11 @@ impl Target {
         }
     }
 
-    fn say(&self, now: &Now<'_>) -> Result<Said, ExportError> {
+    fn say(&self, now: &Now<'_>) -> Said {
         match self {
-            Self::Istio(config) => Ok(Said::File(istio::rule(config, now))),
-            Self::Kubernetes(config) => kubernetes::slices(config, now).map(Said::File),
-            Self::Dns(dns) => Ok(Said::Records(dns.records(now))),
+            Self::Istio(config) => Said::File(istio::rule(config, now)),
+            Self::Kubernetes(config) => Said::File(kubernetes::slices(config, now)),
+            Self::Dns(dns) => Said::Records(dns.records(now)),
         }
     }
 
@@ -185,13 +184,31 @@ impl Target {
     }
 }
 
+/// Somebody who is told, and how that went.
+#[derive(Debug)]
+struct Told {
+    target: Target,
+    state: RefCell<ExportState>,
+    /// Held while its file is written: what it is told last may not find the one before at it.
+    writing: Arc<Mutex<()>>,
+}
+
+impl Told {
+    fn new(target: Target) -> Self {
+        let state = ExportState { to: target.name(), ..ExportState::default() };
+        Self { target, state: RefCell::new(state), writing: Arc::default() }
+    }
+
+    async fn tell(&self, said: Said) -> Result<(), ExportError> {
+        self.target.tell(said, &self.writing).await
+    }
+}
+
 /// All who are told.
 #[derive(Debug, Default)]
 pub(super) struct Exports {
-    targets: Vec<(Target, RefCell<ExportState>)>,
+    targets: Vec<Told>,
     plans: watch::Sender<Option<Planned>>,
-    /// Held while a file is written: who is told last may not find the one before at it.
-    writing: Arc<Mutex<()>>,
 }
 
 impl Exports {
@@ -201,11 +218,7 @@ impl Exports {
         let kubernetes = config.kubernetes.clone().map(Target::Kubernetes);
         let dns = config.dns.as_ref().map(dns::Dns::open).transpose()?;
         let dns = dns.map(|dns| Target::Dns(Box::new(dns)));
-        let state = |target: Target| {
-            let state = ExportState { to: target.name(), ..ExportState::default() };
-            (target, RefCell::new(state))
-        };
-        let targets = istio.into_iter().chain(kubernetes).chain(dns).map(state).collect();
+        let targets = istio.into_iter().chain(kubernetes).chain(dns).map(Told::new).collect();
         Ok(Self { targets, ..Self::default() })
     }
 
@@ -215,7 +228,7 @@ impl Exports {
     }
 
     pub(super) fn states(&self) -> Vec<ExportState> {
-        self.targets.iter().map(|(_, state)| state.borrow().clone()).collect()
+        self.targets.iter().map(|told| told.state.borrow().clone()).collect()
     }
 
     /// Keeps all of them told, for ever.
@@ -230,18 +243,22 @@ impl Exports {
         }
     }
 
-    /// Says once more that all stays at home, before the process ends.
-    pub(super) async fn withdraw(&self, here: &Here) {
+    /// Says once more that all stays at home, before the process ends: to all at the same time, so
+    /// that a disk that hangs keeps nothing from a DNS server.
+    pub(super) async fn withdraw(self: &Rc<Self>, here: &Here) {
         let sites = here.standing();
         let now = Now { home: here.site, rows: None, sites: &sites };
-        let withdrawing = async {
-            for (target, _) in &self.targets {
-                let Ok(said) = target.say(&now) else { continue };
-                if let Err(why) = target.tell(said, &self.writing).await {
-                    tracing::warn!("{} keeps the last plan: {why}", target.name());
+        let mut telling = tokio::task::JoinSet::new();
+        for (number, told) in self.targets.iter().enumerate() {
+            let (exports, said) = (Rc::clone(self), told.target.say(&now));
+            telling.spawn_local(async move {
+                let told = &exports.targets[number];
+                if let Err(why) = told.tell(said).await {
+                    tracing::warn!("{} keeps the last plan: {why}", told.target.name());
                 }
-            }
-        };
+            });
+        }
+        let withdrawing = async { while telling.join_next().await.is_some() {} };
         if tokio::time::timeout(WITHDRAWN_WITHIN, withdrawing).await.is_err() {
             tracing::warn!(within = ?WITHDRAWN_WITHIN, "some may keep the last plan: no answer");
         }
@@ -250,7 +267,8 @@ impl Exports {
 
 /// Keeps one of them told, for ever.
 async fn one(exports: Rc<Exports>, number: usize, here: Rc<Here>) {
-    let (target, state) = &exports.targets[number];
+    let it = &exports.targets[number];
+    let (target, state) = (&it.target, &it.state);
     let mut plans = exports.plans.subscribe();
     let (mut told, mut is_failing) = (None::<(Said, Instant)>, false);
     loop {
@@ -264,9 +282,8 @@ async fn one(exports: Rc<Exports>, number: usize, here: Rc<Here>) {
             told.as_ref().is_some_and(of)
         };
         let result = match said {
-            Ok(said) if is_told(&said) => None,
-            Ok(said) => Some(target.tell(said.clone(), &exports.writing).await.map(|()| said)),
-            Err(why) => Some(Err(why)),
+            said if is_told(&said) => None,
+            said => Some(it.tell(said.clone()).await.map(|()| said)),
         };
         match result {
             None => {}

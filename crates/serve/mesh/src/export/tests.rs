@@ -4,6 +4,7 @@ mod bind;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use evenkeel_geo::demand::SplitTally;
 use evenkeel_geo::traffic::Directive;
@@ -38,9 +39,10 @@ impl Home for Fixed {
 
 /// So many replicas at each site.
 fn standing(counts: [u8; 3]) -> Vec<Standing> {
-    let site = |(site, count): (usize, u8)| Standing {
-        is_usable: count > 0,
-        up: (0..count).map(|it| SocketAddr::from(([10, 0, site as u8, it], 8080))).collect(),
+    let site = |(site, count): (usize, u8)| {
+        let all = |it| SocketAddr::from(([10, 0, site as u8, it], 8080));
+        let up: Vec<_> = (0..count).map(all).collect();
+        Standing { is_usable: count > 0, all: up.clone(), up }
     };
     counts.into_iter().enumerate().map(|(place, count)| site((place, count))).collect()
 }
@@ -195,7 +197,7 @@ fn the_rule_of_istio_has_the_form_of_its_schema_and_the_shares_of_the_plan() {
 #[test]
 fn slices_have_the_form_of_their_schema_and_every_endpoint_has_hints() {
     let (plan, sites) = (rows([[3, 1, 0], [0, 4, 0], [0, 0, 0]]), standing([3, 3, 2]));
-    let text = kubernetes::slices(&kubernetes(Path::new("/")), &now(Some(&plan), &sites)).unwrap();
+    let text = kubernetes::slices(&kubernetes(Path::new("/")), &now(Some(&plan), &sites));
     let list: Value = serde_json::from_str(&text).unwrap();
     let [slice] = list["items"].as_array().unwrap().as_slice() else { panic!("{text}") };
     let keys = ["apiVersion", "kind", "metadata", "addressType", "endpoints", "ports"];
@@ -232,7 +234,7 @@ fn slices_have_the_form_of_their_schema_and_every_endpoint_has_hints() {
 #[test]
 fn what_two_zones_send_to_a_third_goes_to_different_endpoints() {
     let (plan, sites) = (rows([[3, 0, 1], [0, 3, 1], [0, 0, 1]]), standing([3, 3, 2]));
-    let text = kubernetes::slices(&kubernetes(Path::new("/")), &now(Some(&plan), &sites)).unwrap();
+    let text = kubernetes::slices(&kubernetes(Path::new("/")), &now(Some(&plan), &sites));
     let list: Value = serde_json::from_str(&text).unwrap();
     let endpoints = list["items"][0]["endpoints"].as_array().unwrap();
     let foreign = |endpoint: &&Value| {
@@ -331,4 +333,117 @@ fn a_secret_that_is_none_is_told_before_anything_runs() {
         let error = Exports::open(&ExportsConfig { dns, ..Default::default() }).unwrap_err();
         assert!(error.to_string().contains("expected base64 alone"), "{error}");
     }
+}
+
+fn slices(sites: &[Standing]) -> Vec<(String, usize)> {
+    let text = kubernetes::slices(&kubernetes(Path::new("/")), &now(None, sites));
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let of = |slice: &Value| {
+        let name = slice["metadata"]["name"].as_str().unwrap().to_owned();
+        (name, slice["endpoints"].as_array().unwrap().len())
+    };
+    list["items"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn slices_whose_endpoints_are_down_are_empty_and_a_thousand_and_one_make_two() {
+    let mut sites = standing([3, 0, 0]);
+    sites[0].all.push(SocketAddr::from(([10, 0, 0, 9], 9_090)));
+    sites[1].all.push("[fd00::1]:8080".parse().unwrap());
+    let named = |name: &str, count| (format!("shop-evenkeel-{name}"), count);
+    assert_eq!(slices(&sites), [named("8080", 3), named("9090", 0), named("8080-v6", 0)]);
+    let many = (0..1_001_u32).map(|it| SocketAddr::from(((0x0a00_0000 + it).to_be_bytes(), 8_080)));
+    sites = standing([0, 0, 0]);
+    (sites[0].all, sites[0].up) = (many.clone().collect(), many.collect());
+    assert_eq!(slices(&sites), [named("8080", 1_000), named("8080-2", 1)]);
+    sites[0].up.truncate(5);
+    assert_eq!(slices(&sites), [named("8080", 5), named("8080-2", 0)], "the second is emptied");
+}
+
+#[test]
+fn sites_that_others_could_not_tell_apart_are_refused() {
+    let read = |text: &str| {
+        let node = evenkeel_settings::Node::parse(text, "run.toml").unwrap();
+        let read = node.read(|table| super::config::read(table, &["london", "ireland"], None));
+        read.map(|_| ()).map_err(|problems| problems.to_string())
+    };
+    let istio = |localities: &str| {
+        format!(
+            "[istio]\nfile = 'i'\nhost = 'shop'\nname = 'shop'\nlocalities = {{ {localities} }}"
+        )
+    };
+    let zones =
+        |zones: &str| format!("[kubernetes]\nfile = 'k'\nservice = 'shop'\nzones = {{ {zones} }}");
+    let targets = |targets: &str| {
+        format!(
+            "[dns]\nserver = '127.0.0.1:53'\nzone = 'shop.test'\nname = 'a.shop.test'\n\
+             targets = {{ {targets} }}"
+        )
+    };
+    for good in [
+        istio("london = 'eu/a/*', ireland = 'eu/b'"),
+        zones("london = 'a', ireland = 'b'"),
+        targets("london = 'a.test:1', ireland = 'a.test:2'"),
+    ] {
+        assert_eq!(read(&good), Ok(()));
+    }
+    for (bad, key) in [
+        (istio("london = 'eu', ireland = 'eu'"), "istio.localities"),
+        (istio("london = 'eu/*', ireland = 'eu/b'"), "istio.localities"),
+        (istio("london = 'ireland'"), "istio.localities"),
+        (zones("london = 'a', ireland = 'a'"), "kubernetes.zones"),
+        (targets("london = 'a.test:1', ireland = 'A.test.:1'"), "dns.targets"),
+    ] {
+        let problem = read(&bad).unwrap_err();
+        assert!(problem.contains(key) && problem.contains("what one of them is sent"), "{problem}");
+    }
+}
+
+/// Nobody reads: who writes the file waits.
+fn hang(file: &Path) -> PathBuf {
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let beside = file.with_file_name(format!(".{name}.new"));
+    assert!(Command::new("mkfifo").arg(&beside).status().unwrap().success());
+    beside
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_no_other_file_and_no_dns_server() {
+    let folder = Folder::new("exports-disk-hangs");
+    let beside = hang(&istio(folder.path()).file);
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let config = ExportsConfig {
+        istio: Some(istio(folder.path())),
+        kubernetes: Some(kubernetes(folder.path())),
+        dns: None,
+    };
+    let file = kubernetes(folder.path()).file;
+    let (hangs, is_over) = std::sync::mpsc::channel::<()>();
+    let freeing = std::thread::spawn(move || {
+        let _ = is_over.recv();
+        std::fs::read(beside)
+    });
+    on_one_thread(async move {
+        let _until_the_end = hangs; // also of a test that fails
+        let world = World::start(&config);
+        until("the other file is written", || read(&file).is_some()).await;
+        let dns = Some(dns(server.local_addr().unwrap(), None));
+        let config = ExportsConfig { kubernetes: None, dns, ..config };
+        let exports = Rc::new(Exports {
+            targets: vec![
+                Told {
+                    writing: Arc::clone(&world.exports.targets[0].writing),
+                    ..Told::new(Target::Istio(config.istio.clone().unwrap()))
+                },
+                Told::new(Target::Dns(Box::new(
+                    super::dns::Dns::open(&config.dns.unwrap()).unwrap(),
+                ))),
+            ],
+            ..Exports::default()
+        });
+        exports.withdraw(&world.here).await;
+        assert!(server.accept().is_ok(), "the server is told");
+    });
+    assert!(freeing.join().unwrap().is_ok());
 }

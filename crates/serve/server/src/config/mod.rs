@@ -237,11 +237,17 @@ impl Config {
             listen.upstreams().any(|it| it == redirect.upstream)
                 && listen.http.redirected == Edge::Trust
         };
-        if !self.listens.iter().any(|listen| is_door(&listen)) {
-            doubts.push(format!(
+        let has_door = self.listens.iter().any(|listen| is_door(&listen));
+        match (&redirect.exports.kubernetes, has_door) {
+            (Some(_), true) => doubts.push(format!(
+                "[redirect.kubernetes] beside a [[listen]] with forwarded_requests = \"trust\": \
+                 [upstream.{name}.sites] must list replicas of the other zones, not such proxies"
+            )),
+            (None, false) => doubts.push(format!(
                 "[redirect] without a [[listen]] for {name} with forwarded_requests = \"trust\": \
                  requests from other sites count as local demand and may be forwarded again"
-            ));
+            )),
+            _ => {}
         }
         doubts
     }

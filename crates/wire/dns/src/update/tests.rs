@@ -56,16 +56,9 @@ async fn told(server: SocketAddr, key: Option<&Key>, within: Duration) -> String
 fn a_message_deletes_what_was_there_and_adds_all_records() {
     let (bytes, mac) = message(7, &records(), None, 0).unwrap();
     assert_eq!((bytes[2] >> 3, mac.len()), (5, 0), "the opcode of updates");
-    // The sections of an update are where those of an answer are: the parser knows no updates.
-    let mut as_answer = bytes.clone();
-    as_answer[2..4].copy_from_slice(&[0x80, 0]);
     let counts: Vec<u16> =
         bytes[4..12].chunks(2).map(|two| u16::from_be_bytes([two[0], two[1]])).collect();
     assert_eq!(counts, [1, 0, 3, 0]);
-    let added = simple_dns::Packet::parse(&as_answer);
-    // Deletion has the class ANY, which only updates have: of the rest all is as it was put.
-    let added = added.map(|packet| packet.name_servers.len());
-    assert!(added.is_err() || added.is_ok_and(|count| count == 3));
     let name = wire("_http._tcp.shop.test").unwrap();
     let places: Vec<usize> =
         (0..bytes.len()).filter(|&at| bytes[at..].starts_with(&name)).collect();
@@ -75,6 +68,20 @@ fn a_message_deletes_what_was_there_and_adds_all_records() {
     let first = &bytes[places[1] + name.len()..][..16];
     assert_eq!(first[..8], [0, 33, 0, 1, 0, 0, 0, 5]);
     assert_eq!(first[10..], [0, 0, 0x22, 0xc4, 0x01, 0xbb], "priority, weight 8900, port 443");
+    // The sections of an update are where those of an answer are, and the parser knows no updates:
+    // the deletion has a class that only they have.
+    let mut as_answer = [&bytes[..places[0]], &bytes[places[1]..]].concat();
+    as_answer[2..4].copy_from_slice(&[0x80, 0]);
+    as_answer[8..10].copy_from_slice(&[0, 2]);
+    let added = simple_dns::Packet::parse(&as_answer).unwrap().name_servers;
+    let read = |record: &simple_dns::ResourceRecord<'_>| {
+        let simple_dns::rdata::RData::SRV(srv) = &record.rdata else { panic!("{record:?}") };
+        assert_eq!((record.name.to_string().as_str(), record.ttl), ("_http._tcp.shop.test", 5));
+        (srv.target.to_string(), srv.priority, srv.weight, srv.port)
+    };
+    let of = |host: &str, weight| (format!("{host}.shop.test"), 0, weight, 443);
+    let expected = [of("london", 8_900), of("ireland", 1_100)];
+    assert_eq!(added.iter().map(read).collect::<Vec<_>>(), expected);
 }
 
 /// RFC 4231, test case 1, so that it is the hash that servers have.
@@ -125,6 +132,56 @@ async fn who_does_not_know_the_key_cannot_say_that_it_is_done() {
     assert!(mirrored.ends_with("an answer that the key did not sign"), "{mirrored}");
     let refused = told(server(|it| Some(said(&it, 9))), Some(&key()), SOON).await;
     assert!(refused.contains("NOTAUTH"), "{refused}");
+}
+
+/// An answer to the question with the signature `MAC` as RFC 8945 (4.2, 4.3, 5.3) has it signed,
+/// written out here; and where its time begins and its own signature ends.
+fn signed_answer(secret: &[u8], mac: &[u8], at: u64) -> (Vec<u8>, std::ops::Range<usize>) {
+    let (name, algorithm) = (b"\x08evenkeel\0", b"\x0bhmac-sha256\0");
+    let (any, no_ttl) = ([0, 255], [0; 4]);
+    let time = [&at.to_be_bytes()[2..], &[0x01, 0x2c]].concat(); // and 300 s
+    let mut answer = said(&[0, 7], 0);
+    let length = (mac.len() as u16).to_be_bytes();
+    let parts: [&[u8]; 9] =
+        [&length, mac, &answer, name, &any, &no_ttl, algorithm, &time, &[0, 0, 0, 0]];
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let tag = hmac::sign(&key, &parts.concat());
+    answer[11] = 1;
+    answer.extend([&name[..], &[0, 250], &any, &no_ttl, &[0, 61], algorithm].concat());
+    let begins = answer.len();
+    answer.extend([&time[..], &[0, 32], tag.as_ref()].concat());
+    let ends = answer.len();
+    answer.extend([0, 7, 0, 0, 0, 0]);
+    (answer, begins..ends)
+}
+
+#[test]
+fn an_answer_that_the_key_signed_is_believed_and_none_with_another_bit_or_of_another_time() {
+    let (secret, mac, at) = (b"a secret of thirty-two bytes 123", [9; 32], 1_800_000_000);
+    let key = Key::new("evenkeel", secret);
+    let (answer, signature) = signed_answer(secret, &mac, at);
+    let verdict = |answer: &[u8], now_s| read(answer, 7, Some((&key, &mac)), now_s);
+    for now_s in [at - 300, at, at + 300] {
+        assert_eq!(verdict(&answer, now_s), Ok(Ok(())));
+    }
+    for now_s in [at - 301, at + 301] {
+        assert_eq!(
+            verdict(&answer, now_s),
+            Err("an answer of another time (are both clocks right?)")
+        );
+    }
+    for byte in (0..HEADER_BYTES).chain(signature) {
+        for bit in 0..8 {
+            let mut other = answer.clone();
+            other[byte] ^= 1 << bit;
+            assert_ne!(verdict(&other, at), Ok(Ok(())), "bit {bit} of byte {byte}");
+        }
+    }
+    // What it signed for another question is no answer to this one.
+    assert_eq!(
+        read(&answer, 7, Some((&key, &[8; 32])), at),
+        Err("an answer that the key did not sign")
+    );
 }
 
 #[test]

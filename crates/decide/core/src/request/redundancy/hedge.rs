@@ -250,8 +250,11 @@ impl Redundancy for Hedge {
     }
 
     fn permits_pair(&mut self, _now: Instant) -> bool {
-        let is_closed = matches!(&self.rule, Rule::Objective(aim) if aim.load().is_closed());
-        !self.is_gated() && !is_closed && self.budget.withdraw()
+        let load = match &self.rule {
+            Rule::Quantile(rule) => &rule.load,
+            Rule::Objective(aim) => aim.load(),
+        };
+        !self.is_gated() && !load.is_closed() && self.budget.withdraw()
     }
 
     fn inherit(&mut self, before: &mut dyn Redundancy) {
