@@ -8,9 +8,10 @@
 //! ours, which signs it in the same transaction (`flush.rs`); one that has none is quarantined, and
 //! who waited for the held answers asks another.
 //!
-//! **When it misleads.** Of a database other than 0 that somebody else empties (`FLUSHDB`) it is told
-//! as well, but the epoch is in database 0: that is found by comparing keys. Who does not let us track keys (`CLIENT TRACKING` is refused) says
-//! nothing: then the epoch that every round of `checks.rs` asks for tells, up to a second later.
+//! **When it misleads.** A database other than 0 that somebody else empties (`FLUSHDB`) is told as
+//! well, but the epoch is in database 0: that is found by comparing keys. Who does not let us track
+//! keys (`CLIENT TRACKING` is refused) says nothing: then the epoch that every round of `checks.rs`
+//! asks for tells, up to a second later.
 
 use evenkeel_ordered::{ConnectionKind, Dropped, ServerSet, refillable};
 

@@ -62,13 +62,8 @@ pub(super) async fn drive(
                         break;
                     }
                     Ok(Some(length)) => {
-                        // What it says beside its answer is for nobody who did not ask.
-                        let mut reply = &inbox.filled()[scanner.body()];
                         let mut plain = Vec::new();
-                        if scanner.has_nested_attributes() {
-                            strip_attributes(reply, &mut plain);
-                            reply = &plain;
-                        }
+                        let reply = answer(&inbox, &scanner, &mut plain);
                         if let Err(why) = inner.answered(server, connection, kind, reply) {
                             return Poll::Ready(why);
                         }
@@ -83,4 +78,14 @@ pub(super) async fn drive(
         }
     })
     .await
+}
+
+/// What it says beside its answer is for nobody who did not ask.
+fn answer<'a>(inbox: &'a Inbox, scanner: &ReplyScanner, plain: &'a mut Vec<u8>) -> &'a [u8] {
+    let reply = &inbox.filled()[scanner.body()];
+    if !scanner.has_nested_attributes() {
+        return reply;
+    }
+    strip_attributes(reply, plain);
+    plain
 }

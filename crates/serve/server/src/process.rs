@@ -681,7 +681,7 @@ fn start_all(
 }
 
 /// What writes to a disk when its jobs have ended is waited for so long.
-const HUNG_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+const HUNG_WITHIN: Duration = Duration::from_secs(5);
 
 /// Runs the jobs of one place until all have ended, or one of them has broken.
 fn run_all(jobs: Vec<Job>, stop: StopSignal) -> io::Result<()> {

@@ -76,8 +76,8 @@ pub async fn track(connector: &Connector, link: &mut Link) -> io::Result<Option<
     }))
 }
 
-/// Before 7.0.5 what `FLUSHALL` in a transaction invalidates is told within the transaction's answer
-/// (redis/redis#11038).
+/// Before 7.0.5 what `FLUSHALL` in a transaction invalidates is told within the transaction's
+/// answer (redis/redis#11038).
 fn tells_within_answers(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
     let mut next = || parts.next().unwrap_or(0);

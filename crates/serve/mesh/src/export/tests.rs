@@ -364,7 +364,7 @@ fn slices_whose_endpoints_are_down_are_empty_and_a_thousand_and_one_make_two() {
 fn sites_that_others_could_not_tell_apart_are_refused() {
     let read = |text: &str| {
         let node = evenkeel_settings::Node::parse(text, "run.toml").unwrap();
-        let read = node.read(|table| super::config::read(table, &["london", "ireland"], None));
+        let read = node.read(|table| config::read(table, &["london", "ireland"], None));
         read.map(|_| ()).map_err(|problems| problems.to_string())
     };
     let istio = |localities: &str| {
@@ -436,9 +436,7 @@ fn a_disk_that_hangs_holds_up_no_other_file_and_no_dns_server() {
                     writing: Arc::clone(&world.exports.targets[0].writing),
                     ..Told::new(Target::Istio(config.istio.clone().unwrap()))
                 },
-                Told::new(Target::Dns(Box::new(
-                    super::dns::Dns::open(&config.dns.unwrap()).unwrap(),
-                ))),
+                Told::new(Target::Dns(Box::new(dns::Dns::open(&config.dns.unwrap()).unwrap()))),
             ],
             ..Exports::default()
         });
