@@ -50,8 +50,8 @@ fn files_of(folder: &Path) -> io::Result<(u64, SystemTime)> {
     Ok((bytes, written))
 }
 
-/// Removes days whose last file was written longer ago, and the eldest ones while all have more bytes. Nothing else
-/// is touched, nor the day that is written.
+/// Removes days whose last file was written longer ago, and the eldest ones while all have more
+/// bytes. Nothing else is touched, nor the day that is written.
 ///
 /// # Errors
 /// When a folder cannot be read or removed.

@@ -31,7 +31,8 @@ impl Proxy<'_> {
         let timeout = format_duration(timeout.min(TIMEOUT_MAX));
         let retries = retries_max.min(RETRIES_MAX);
         let mut text = format!(
-            "[workload]\ncancel = {cancels}\ntimeout = \"{timeout}\"\n[run]\nretries_max = {retries}\n"
+            "[workload]\ncancel = {cancels}\ntimeout = \"{timeout}\"\n\
+             [run]\nretries_max = {retries}\n"
         );
         hedge.into_iter().for_each(|hedge| hedges(hedge, &mut text));
         text
