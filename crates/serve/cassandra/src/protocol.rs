@@ -62,6 +62,10 @@ impl Protocol for Cql {
         query.request.what.replay
     }
 
+    fn may_pair(query: &Query) -> bool {
+        !query.request.what.is_write
+    }
+
     fn group(route: &Route, datacenter: usize, query: &Query) -> GroupId {
         route.group(datacenter, &query.request.what)
     }

@@ -163,6 +163,7 @@ use late::WasLate;
 use monitor::Monitors;
 pub use moving::Move;
 use pause::Pause;
+pub use reading::RETRIES_MAX as READ_RETRIES_MAX;
 use reading::Reads;
 use scan::Scans;
 pub use state_pass::StatePass;

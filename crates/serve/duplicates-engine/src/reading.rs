@@ -49,7 +49,7 @@ use evenkeel_stores::resp::reply::{self, Blame, Shape};
 use evenkeel_stores::resp::{databases, encode};
 
 /// A read is idempotent and asks no duplicate twice: only budget and duplicates bound its retries.
-const RETRIES_MAX: u8 = 6;
+pub const RETRIES_MAX: u8 = 6;
 /// Texts of reads kept for the next ones, and how long they may be, so that no read allocates.
 const TEXTS_MAX: usize = 1_024;
 const TEXT_BYTES_MAX: usize = 4_096;

@@ -26,12 +26,13 @@ use super::rejected::ChangeRejected;
 use super::takeover::{self, Begun};
 use super::{aside, follow, key_events};
 use evenkeel_duplicates_engine::state::{DuplicatesState, STANDS_BY};
-use evenkeel_duplicates_engine::{Engine, SharedUsers};
+use evenkeel_duplicates_engine::{Engine, READ_RETRIES_MAX, SharedUsers};
 use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
 use evenkeel_leadership::{
     self as leadership, Door, EtcdStore, Holder, Known, Leadership, StandIn,
 };
+use evenkeel_record::like::Proxy;
 use evenkeel_record::{Recorder, Stream};
 use evenkeel_runtime::accept::{AcceptConfig, StopSignal, first};
 use evenkeel_runtime::clock::Clock;
@@ -240,10 +241,14 @@ impl Turns {
 /// What days say of a service that has so many servers.
 fn stream(config: &DuplicatesConfig, replicas: usize) -> Stream {
     let hedged = if config.hedge.is_some() { "+hedge" } else { "" };
+    let timeout = Duration::ZERO; // each client waits as long as it wants to
+    let hedge = config.hedge.as_ref();
+    let proxy = Proxy { cancels: false, hedge, retries_max: READ_RETRIES_MAX, timeout };
     Stream {
         name: format!("duplicates.{}", config.name),
         policies: vec![format!("{}{hedged}", config.policy.text())],
         pairs: 0.0,
+        like: proxy.like(),
         replicas: replicas.max(1),
     }
 }

@@ -60,6 +60,13 @@ impl Protocol for Http {
         }
     }
 
+    fn may_pair(message: &Message) -> bool {
+        match &message.copies {
+            Copies::Once(_) => false,
+            Copies::Again(parts, _) => is_read(&parts.method),
+        }
+    }
+
     fn group(_: &Route, _: usize, _: &Message) -> GroupId {
         WHOLE
     }
@@ -265,6 +272,12 @@ pub(super) fn is_idempotent(method: &Method) -> bool {
     )
 }
 
+/// Whether a method asks for nothing but an answer: the safe ones of RFC 9110, 9.2.1, without
+/// TRACE.
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
 /// Takes the replica's dimmer off its answer, and notes what the answer says was served.
 fn receive_brownout(route: &Route, attempt: &OpenAttempt, headers: &mut Fields) {
     if !brownout::is_mentioned(headers) {
@@ -348,4 +361,27 @@ fn client_failed(error: &SendError) -> Response<Body> {
 pub(super) fn body_too_slow() -> Response<Body> {
     let words = "the request body did not arrive in time";
     head::Refusal::new(StatusCode::REQUEST_TIMEOUT, words).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Ids;
+
+    #[test]
+    fn only_reads_are_sent_to_two_replicas_for_the_record() {
+        let message = |method: &str| {
+            let request = http::Request::builder().method(method).body(Body::empty()).unwrap();
+            let mut request = Request::from(request);
+            let trace = Trace::join(request.headers_mut(), &Ids::new(), None);
+            Message::of(request, false, trace)
+        };
+        for method in ["GET", "HEAD", "OPTIONS"] {
+            assert!(Http::may_pair(&message(method)), "{method}");
+        }
+        for method in ["PUT", "DELETE", "POST", "PATCH", "TRACE"] {
+            assert!(!Http::may_pair(&message(method)), "{method}");
+        }
+        assert_eq!(Http::replay(&message("PUT")), Replay::Always, "it may be hedged all the same");
+    }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_core::units::Probability;
+use evenkeel_settings::common::file;
 use evenkeel_settings::{Mismatch, Table};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -31,8 +32,7 @@ pub struct RecordConfig {
 impl RecordConfig {
     /// Reads the table.
     pub fn read(table: &mut Table<'_>) -> Self {
-        let directory = table.key("directory").text();
-        let directory = directory.check("a directory", |text| !text.is_empty()).required();
+        let directory = file(table.key("directory"));
         let rotate = table.key("rotate").duration().between(10 * MINUTE / 60..=60 * MINUTE);
         let rotate = rotate.or(5 * MINUTE);
         let keep = table.key("keep").duration().between(60 * MINUTE..=366 * DAY).or(7 * DAY);
@@ -48,7 +48,7 @@ impl RecordConfig {
             }
         }
         Self {
-            directory: directory.into(),
+            directory,
             rotate,
             keep,
             bytes_max,

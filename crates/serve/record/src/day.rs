@@ -39,14 +39,19 @@ fn began(name: &str) -> Option<SystemTime> {
     Some(PrimitiveDateTime::new(date, at).assume_utc().into())
 }
 
-/// Bytes of the files in a folder.
-fn bytes_of(folder: &Path) -> io::Result<u64> {
-    let files = fs::read_dir(folder)?.map(|file| Ok(file?.metadata()?.len()));
-    files.sum()
+/// Bytes of the files in a folder, and when one of them was last written.
+fn files_of(folder: &Path) -> io::Result<(u64, SystemTime)> {
+    let (mut bytes, mut written) = (0, SystemTime::UNIX_EPOCH);
+    for file in fs::read_dir(folder)? {
+        let file = file?.metadata()?;
+        bytes += file.len();
+        written = written.max(file.modified()?);
+    }
+    Ok((bytes, written))
 }
 
-/// Removes days that began longer ago, and the eldest ones while all have more bytes. Nothing else
-/// is touched, nor the day that is written.
+/// Removes days whose last file was written longer ago, and the eldest ones while all have more
+/// bytes. Nothing else is touched, nor the day that is written.
 ///
 /// # Errors
 /// When a folder cannot be read or removed.
@@ -56,22 +61,22 @@ pub(crate) fn remove_old(
     since: SystemTime,
     bytes_max: u64,
 ) -> io::Result<()> {
-    let mut days: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
+    let mut days: Vec<(SystemTime, PathBuf, u64, SystemTime)> = Vec::new();
     for entry in fs::read_dir(of)? {
         let entry = entry?;
         let (name, path) = (entry.file_name(), entry.path());
         let Some(began) = name.to_str().and_then(began) else { continue };
         let is_day = path.join(evenkeel_records::manifest::NAME).exists();
         if is_day {
-            let bytes = bytes_of(&path)?;
-            days.push((began, path, bytes));
+            let (bytes, ended) = files_of(&path)?;
+            days.push((began, path, bytes, ended));
         }
     }
     days.sort();
     let mut bytes: u64 = days.iter().map(|day| day.2).sum();
-    for (began, path, its) in days {
+    for (_, path, its, ended) in days {
         let is_written = Some(path.as_path()) == written;
-        if !is_written && (began < since || bytes > bytes_max) {
+        if !is_written && (ended < since || bytes > bytes_max) {
             fs::remove_dir_all(&path)?;
             bytes -= its;
         }
@@ -107,18 +112,25 @@ mod tests {
         let day = |name: &str, bytes: usize| {
             let path = root.join(name);
             fs::create_dir_all(&path).unwrap();
-            fs::write(path.join("manifest.json"), vec![b' '; bytes]).unwrap();
+            let file = path.join("manifest.json");
+            fs::write(&file, vec![b' '; bytes]).unwrap();
+            let file = fs::File::options().write(true).open(file).unwrap();
+            file.set_modified(began(name).unwrap_or(SystemTime::UNIX_EPOCH)).unwrap();
             path
         };
         let old = day("20200101T000000Z", 10);
         let large = day("20260101T000000Z", 1_000);
         let (next, written) = (day("20260102T000000Z", 400), day("20260103T000000Z", 500));
         let other = day("photos", 5_000);
+        // It began long ago, and was written until yesterday.
+        let long = day("20200102T000000Z", 20);
+        fs::write(long.join("rows-000001.parquet"), "rows").unwrap();
         let no_day = root.join("20190101T000000Z");
         fs::create_dir(&no_day).unwrap();
         let since = began("20250101T000000Z").unwrap();
         remove_old(&root, Some(&written), since, 2_000).unwrap();
         assert!(!old.exists() && large.exists(), "it is too old");
+        assert!(long.exists(), "its last file is new");
         remove_old(&root, Some(&written), since, 900).unwrap();
         assert!(!large.exists() && next.exists() && written.exists(), "they are too large");
         remove_old(&root, Some(&written), since, 10).unwrap();

@@ -26,6 +26,8 @@ pub struct Stream {
     pub policies: Vec<String>,
     /// Share of its requests that are sent to two replicas.
     pub pairs: f64,
+    /// What is known of the proxy, as TOML of a scenario: see [`crate::like`].
+    pub like: String,
     /// Replicas it has as it begins; more may follow.
     pub replicas: usize,
 }

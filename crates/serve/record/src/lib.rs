@@ -9,6 +9,7 @@ pub mod config;
 pub mod counts;
 mod day;
 mod lane;
+pub mod like;
 pub mod recorder;
 pub mod writer;
 

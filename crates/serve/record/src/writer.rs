@@ -51,10 +51,15 @@ impl RecordWriter {
             tokio::time::sleep(EVERY).await;
             let is_last = *stopping.borrow();
             self.turn(Moment { now: clock.now(), wall: SystemTime::now() });
-            if is_last && self.streams.is_empty() && self.news().is_empty() {
+            if is_last && self.streams.is_empty() && self.has_no_news() {
                 return;
             }
         }
+    }
+
+    /// What is there is left there.
+    fn has_no_news(&self) -> bool {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn news(&self) -> Vec<NewLane> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use evenkeel_core::request::select::{Policy, Selector};
 use evenkeel_proxy::calls::CopyRecording;
 use evenkeel_proxy::config::UpstreamConfig;
+use evenkeel_record::like::Proxy;
 use evenkeel_record::{RecordConfig, Recorder, Stream};
 
 /// What is tried out in the windows for that: simple, good, and unlike most.
@@ -12,21 +13,29 @@ const TRIED_OUT: &str = "two-choices";
 /// The same for upstreams whose policy that is.
 const TRIED_OUT_ELSE: &str = "least-outstanding";
 
-/// Of one worker's calls of an upstream that has so many replicas now.
+/// Of one worker's calls of an upstream that has so many replicas now, and whose replicas stop
+/// working on what is given up, or not.
 pub(crate) fn recording(
     recorder: &Recorder,
     record: &RecordConfig,
-    (config, replicas): (&UpstreamConfig, usize),
+    (config, replicas, cancels): (&UpstreamConfig, usize, bool),
     worker: u16,
 ) -> CopyRecording {
     let windows = recorder.windows(record.explore);
     let tried_out = tried_out(&config.policy).filter(|_| record.explore.value() > 0.0);
     let policies = [Some(config.policy.text()), tried_out.as_ref().map(Policy::text)];
     let hedged = if config.hedge.is_some() { "+hedge" } else { "" };
+    let proxy = Proxy {
+        cancels,
+        hedge: config.hedge.as_ref(),
+        retries_max: config.retries_max,
+        timeout: config.timeouts.total,
+    };
     let stream = Stream {
         name: format!("upstream.{}", config.name),
         policies: policies.into_iter().flatten().map(|name| format!("{name}{hedged}")).collect(),
         pairs: record.pairs.value(),
+        like: proxy.like(),
         replicas: replicas.max(1),
     };
     let make = |policy: Policy| -> Box<dyn Selector> { policy.make(config.proxies) };

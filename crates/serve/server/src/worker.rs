@@ -239,7 +239,9 @@ impl Floor {
         let config = &self.config.upstreams[place].common;
         let recording = self.config.record.as_ref().map(|record| {
             let members = self.states.members(place).len();
-            record::recording(&self.recorder, record, (config, members), self.number as u16)
+            let cancels = matches!(route, AnyRoute::Http(_));
+            let of = (config, members, cancels);
+            record::recording(&self.recorder, record, of, self.number as u16)
         });
         route.calls().record_copies(recording);
     }

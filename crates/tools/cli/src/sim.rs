@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use evenkeel_settings::Node;
 use evenkeel_sim::duplicates::DuplicatesScenario;
 use evenkeel_sim::placement::input::DayScenario;
@@ -46,8 +47,9 @@ pub(crate) struct SimArguments {
     /// Write a report with charts to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Record the first policy at the first seed as a day in this directory, for `evenkeel replay`.
-    #[arg(long, value_name = "DAY")]
+    /// Record the scenario's one policy at the first seed as a day in this directory, for `evenkeel
+    /// replay`; not of a recorded day, and without --json, --html and --twice.
+    #[arg(long, value_name = "DAY", conflicts_with_all = ["json", "html", "twice"])]
     record: Option<PathBuf>,
     /// The policy that windows of the recorded day explore: 5 % of it.
     #[arg(long, value_name = "POLICY", requires = "record")]
@@ -80,6 +82,13 @@ struct Document<'a> {
 
 pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<ExitCode> {
     if arguments.scenario.is_dir() {
+        if arguments.record.is_some() {
+            bail!(
+                "--record: got the recorded day {}, expected a scenario file: what is rebuilt from \
+                 a day is not recorded again",
+                arguments.scenario.display()
+            );
+        }
         return simulated(&record::recorded(&arguments.scenario, &arguments.set)?, arguments);
     }
     let node = Node::load_with(&arguments.scenario, &arguments.set)?;

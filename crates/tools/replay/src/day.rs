@@ -1,7 +1,9 @@
 //! A recorded day made ready: its rows, the world rebuilt from them, what is known of the proxy.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use evenkeel_records::manifest::BY_RUN;
 use evenkeel_records::{Manifest, Recorded, RecordsError, read};
 use evenkeel_settings::{Node, Problem, Problems};
 use evenkeel_sim::Scenario;
@@ -14,6 +16,8 @@ use crate::answer::{Refusal, Setup};
 
 /// The seed that draws the works of copies which were given up: the same for every replay.
 const SEED: u64 = 1;
+/// Each client has a dispatcher in every replay.
+const CLIENTS_MAX: usize = 1_024;
 
 /// A day that can be asked about.
 #[derive(Debug)]
@@ -48,6 +52,18 @@ pub enum ReadyError {
     /// A setting that a replay does not have, with what was expected.
     #[error("--set {0}: expected {1}")]
     Set(String, &'static str),
+    /// Requests of groups of replicas that the simulator cannot form.
+    #[error(
+        "no answer: rows-*.parquet (group): got group {0} of {1} replicas, expected {2}: days of \
+         Cassandra and of partitioned duplicates have groups that the simulator has not"
+    )]
+    Groups(u16, usize, &'static str),
+    /// More clients than are played.
+    #[error(
+        "rows-*.parquet (client): got {0} clients, expected at most {CLIENTS_MAX}: was the day \
+         written by hand?"
+    )]
+    Clients(usize),
     /// There is no answer.
     #[error("no answer: {0}")]
     Refused(#[from] Refusal),
@@ -65,7 +81,7 @@ impl From<Problems> for ReadyError {
 impl ReadyError {
     /// Whether the question was right and only has no answer.
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Rebuild(_))
+        matches!(self, Self::Refused(_) | Self::Rebuild(_) | Self::Groups(..))
     }
 }
 
@@ -73,7 +89,7 @@ impl Ready {
     /// Reads a day and rebuilds its world.
     ///
     /// # Errors
-    /// When the files are wrong, or the day is too short.
+    /// When the files are wrong, the day is too short, or it has groups that cannot be replayed.
     pub fn read(directory: &Path) -> Result<Self, ReadyError> {
         Self::of(read(directory)?)
     }
@@ -83,8 +99,10 @@ impl Ready {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn of(recorded: Recorded) -> Result<Self, ReadyError> {
-        let Recorded { manifest, day, unfinished } = recorded;
+        let Recorded { manifest, mut day, unfinished } = recorded;
         let like = Self::check(&manifest)?;
+        check_groups(&manifest, &day)?;
+        number_clients(&mut day)?;
         let twin = Twin::rebuild(&day, SEED)?;
         Ok(Self { manifest, day, twin, like, unfinished })
     }
@@ -139,6 +157,31 @@ impl Ready {
     pub fn described(&self) -> String {
         described(&self.twin)
     }
+}
+
+/// The groups of a day are those of the simulator: as many as replicas, neighbours on a ring.
+fn check_groups(manifest: &Manifest, day: &Day) -> Result<(), ReadyError> {
+    let replicas = manifest.replicas.len();
+    // A proxy has one group of all its replicas, 0, or groups of its own.
+    let (groups, expected) = match manifest.by == BY_RUN {
+        true => (1, "0, as every replica answers every request"),
+        false => (replicas, "fewer groups than replicas"),
+    };
+    let wrong = day.rows.iter().find(|row| usize::from(row.group) >= groups);
+    wrong.map_or(Ok(()), |row| Err(ReadyError::Groups(row.group, replicas, expected)))
+}
+
+/// Gives clients numbers from 0 on, without gaps.
+fn number_clients(day: &mut Day) -> Result<(), ReadyError> {
+    let all: BTreeSet<u16> = day.rows.iter().map(|row| row.client).collect();
+    if all.len() > CLIENTS_MAX {
+        return Err(ReadyError::Clients(all.len()));
+    }
+    let numbers: BTreeMap<u16, u16> = all.into_iter().zip(0..).collect();
+    for row in &mut day.rows {
+        row.client = numbers.get(&row.client).copied().unwrap_or(0);
+    }
+    Ok(())
 }
 
 /// What the manifest says of the proxy, as a scenario.

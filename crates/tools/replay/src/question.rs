@@ -76,7 +76,8 @@ impl Question {
                 }
                 ("replicas", count) => {
                     let count: usize = count.parse().map_err(|_| wrong("a number of replicas"))?;
-                    let all = ready.manifest.replicas.len();
+                    // Of those that never had a request nobody knows what they can do.
+                    let all = ready.twin.pauses.len();
                     if count > all {
                         return Err(Refusal::MoreReplicas(count, all).into());
                     }

@@ -206,3 +206,35 @@ fn a_manifest_that_lies_of_the_proxy_is_refused_before_anything_is_played() {
         assert!(problem.contains(expected), "{like}: {problem}");
     }
 }
+
+#[test]
+fn groups_that_the_simulator_has_not_are_refused_and_clients_are_numbered() {
+    let recorded = read(files()).unwrap();
+    let mut of_a_proxy = recorded.clone();
+    of_a_proxy.manifest.by = "evenkeel run".to_owned();
+    let refused = Ready::of(of_a_proxy).unwrap_err();
+    assert!(refused.is_refusal() && refused.to_string().contains("Cassandra"), "{refused}");
+    let mut beyond = recorded.clone();
+    beyond.day.rows[7].group = 5;
+    let refused = Ready::of(beyond).unwrap_err();
+    assert!(matches!(refused, ReadyError::Groups(5, 5, _)), "{refused}");
+    let mut forged = recorded.clone();
+    forged.day.rows[7].client = u16::MAX;
+    let day = Ready::of(forged).unwrap().day;
+    assert_eq!(day.rows.iter().map(|row| row.client).max(), Some(1));
+    let mut many = recorded;
+    many.day.rows.iter_mut().zip(0..1_025).for_each(|(row, client)| row.client = client);
+    let wrong = Ready::of(many).unwrap_err();
+    assert!(matches!(wrong, ReadyError::Clients(1_025)) && !wrong.is_refusal(), "{wrong}");
+}
+
+#[test]
+fn replicas_that_never_had_a_request_are_not_among_those_to_leave_out() {
+    let mut recorded = read(files()).unwrap();
+    recorded.manifest.replicas.push("replica-5".to_owned());
+    let ready = Ready::of(recorded).unwrap();
+    assert_eq!(question(&ready, &["replicas=4"]).unwrap().change.fewer, 1);
+    assert_eq!(question(&ready, &["replicas=5"]).unwrap().change.fewer, 0);
+    let refused = question(&ready, &["replicas=6"]).unwrap_err();
+    assert!(matches!(refused, ReadyError::Refused(Refusal::MoreReplicas(6, 5))), "{refused}");
+}

@@ -39,7 +39,7 @@ fn nginx_tells_each_attempt() {
 fn lines_that_name_their_policy_are_slices() {
     let line = |second: u32, policy: &str| {
         format!(
-            "msec={second}.000 request_time=0.010 upstream_addr=a upstream_response_time=0.010 \
+            "msec={second}.000 request_time=0.010 upstream_addr=a:80 upstream_response_time=0.010 \
              upstream_status=200 policy={policy}\n"
         )
     };
@@ -51,7 +51,8 @@ fn lines_that_name_their_policy_are_slices() {
     assert_eq!(manifest.policies, ["c3", "two-choices"]);
     let policies: Vec<u8> = day.rows.iter().map(|row| row.policy).collect();
     assert_eq!(policies, [1, 0, 0]);
-    let three = imported(Format::Nginx, &lines(&["a", "b", "c"])).unwrap_err().to_string();
+    let three =
+        imported(Format::Nginx, &lines(&["c3", "two-choices", "random"])).unwrap_err().to_string();
     assert!(three.contains("one more that was explored"), "{three}");
 }
 
@@ -157,4 +158,38 @@ fn a_log_of_another_format_is_refused_with_its_first_wrong_line() {
     assert_eq!(imported(Format::Nginx, &many).unwrap().wrong, 1);
     let long = "x".repeat(100_000) + "\n" + &many;
     assert_eq!(imported(Format::Nginx, &long).unwrap().lines, 202);
+}
+
+#[test]
+fn a_torn_name_of_a_policy_is_a_wrong_line_and_no_policy() {
+    let line = NGINX.lines().nth(1).unwrap();
+    let many = format!("{line} policy=c3\n").repeat(200) + &format!("{line} policy=c\n");
+    let Imported { manifest, wrong, .. } = imported(Format::Nginx, &many).unwrap();
+    assert_eq!((manifest.policies, wrong), (vec!["c3".to_owned()], 1));
+    let torn = imported(Format::Nginx, &format!("{line} policy=c\n")).unwrap_err().to_string();
+    assert!(torn.contains("policy=c") && torn.contains("a policy"), "{torn}");
+}
+
+#[test]
+fn the_name_of_a_group_is_no_replica_and_comments_of_a_slow_log_are_seen() {
+    let log = "msec=10.000 request_time=0.010 upstream_addr=\"a:80, shop\" \
+               upstream_response_time=\"0.010, 0.000\" upstream_status=\"502, 502\"\n";
+    let Imported { manifest, day, .. } = imported(Format::Nginx, log).unwrap();
+    assert_eq!((manifest.replicas.len(), day.rows.len()), (1, 1));
+    let slow = imported(Format::Nginx, "# Query_time: 3.2  Lock_time: 0.0\n").unwrap_err();
+    assert!(matches!(slow, ImportError::OnlySlow(_)), "{slow}");
+}
+
+#[test]
+fn a_log_of_more_than_eight_days_is_refused() {
+    let line = |second: u64| {
+        format!(
+            "msec={second}.000 request_time=0.010 upstream_addr=a:80 \
+             upstream_response_time=0.010 upstream_status=200\n"
+        )
+    };
+    let day = 86_400;
+    assert_eq!(imported(Format::Nginx, &(line(day) + &line(8 * day))).unwrap().day.rows.len(), 2);
+    let long = imported(Format::Nginx, &(line(day) + &line(20 * day))).unwrap_err();
+    assert!(matches!(long, ImportError::TooLong(19 | 18)), "{long}");
 }

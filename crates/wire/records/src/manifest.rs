@@ -10,6 +10,8 @@ use crate::error::RecordsError;
 pub const VERSION: u64 = 1;
 /// The manifest's name in its directory.
 pub const NAME: &str = "manifest.json";
+/// Who recorded a day of a proxy: see [`Manifest::by`].
+pub const BY_RUN: &str = "evenkeel run";
 /// Bytes of a manifest, at most.
 pub(crate) const BYTES_MAX: u64 = 1 << 20;
 /// Replicas of a day, at most.

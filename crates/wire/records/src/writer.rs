@@ -52,6 +52,13 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Files as usual, of which none is removed.
+    pub fn keep_all() -> Self {
+        Self { bytes_max: u64::MAX, keep_ns: u64::MAX, ..Self::default() }
+    }
+}
+
 /// Writes a day. A call may wait for the disk: it belongs on a thread of its own.
 #[derive(Debug)]
 pub struct DayWriter {
@@ -173,12 +180,12 @@ impl DayWriter {
         })
     }
 
-    /// Writes a day at once.
+    /// Writes a day at once, all of it.
     ///
     /// # Errors
     /// As [`create`](Self::create) and [`push`](Self::push).
     pub fn write(directory: &Path, manifest: &Manifest, day: &Day) -> Result<Totals, RecordsError> {
-        let mut writer = Self::create(directory, manifest, Limits::default())?;
+        let mut writer = Self::create(directory, manifest, Limits::keep_all())?;
         for (row, sent_ns) in day.rows.iter().zip(day.sent_ns()) {
             writer.push(sent_ns, row)?;
         }

@@ -72,6 +72,10 @@ pub trait Protocol: Sized + 'static {
     /// Whether the request may be sent again.
     fn replay(request: &Self::Request) -> Replay;
 
+    /// Whether it only reads, so that a second replica may do the same at once for the record: a
+    /// write twice at once is not what the client asked for, be it idempotent.
+    fn may_pair(request: &Self::Request) -> bool;
+
     /// The replicas of a data centre any of which can answer it.
     fn group(upstream: &Self::Upstream, datacenter: usize, request: &Self::Request) -> GroupId;
 
@@ -203,6 +207,7 @@ impl<P: Protocol> Exchange<P> {
         self.attempts.start(calls, attempt, answer, times_out_at);
         self.note(Event::Sent { datacenter, replica, kind });
         if kind == Kind::First
+            && P::may_pair(&self.request)
             && let Some(pair) = self.call.pair()
         {
             self.send_pair(pair, times_out_at);

@@ -9,6 +9,7 @@ use evenkeel_core::Instant;
 use evenkeel_core::request::Kind;
 use evenkeel_core::request::copies::{CopyEnd, CopyRecord};
 use evenkeel_core::time::{Duration, nanos};
+use evenkeel_records::manifest::BY_RUN;
 use evenkeel_records::writer::Totals;
 use evenkeel_records::{DayWriter, Limits, Manifest, RecordsError};
 use evenkeel_twin::rows::{End, Row, Why};
@@ -20,8 +21,8 @@ use crate::lane::{Lane, Lost, NewLane, ROWS_MAX, Stream, Teller, WINDOW, window_
 
 /// A window is written when it has been over for so long: later ones are added one by one.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
-/// Rows of windows that are not written yet: 30 MB.
-const HELD_MAX: usize = 1 << 19;
+/// Rows of windows that are not written yet: 120 MB, some 17 s of 100,000 requests each second.
+const HELD_MAX: usize = 1 << 21;
 /// What cannot be begun is tried again after so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How often old days are looked for.
@@ -118,9 +119,8 @@ impl StreamState {
 
     /// One more dispatcher, perhaps with another policy: then it has another day.
     pub(super) fn add(&mut self, new: NewLane, at: Moment) {
-        let is_other =
-            |it: &Stream| (&it.policies, it.pairs) != (&new.stream.policies, new.stream.pairs);
-        if is_other(&self.about) {
+        let of = |it: &Stream| (it.policies.clone(), it.pairs, it.like.clone());
+        if of(&self.about) != of(&new.stream) {
             self.empty_lanes();
             let target = self.target.clone();
             self.settle(at, target.as_ref(), Instant::FAR);
@@ -301,7 +301,8 @@ impl StreamState {
         let path = day::folder(&self.folder(&target.config.directory), at.wall);
         let policies = self.about.policies.clone();
         let pairs = self.about.pairs;
-        let manifest = Manifest { pairs, ..Manifest::new("evenkeel run", policies, replicas) };
+        let like = self.about.like.clone();
+        let manifest = Manifest { pairs, like, ..Manifest::new(BY_RUN, policies, replicas) };
         let limits = Limits {
             file_ns: nanos(target.config.rotate),
             bytes_max: target.bytes_max(),

@@ -14,8 +14,10 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
 
 use evenkeel_core::Rng;
+use evenkeel_core::request::select::Policy;
 use evenkeel_records::Manifest;
 use evenkeel_records::reader::ordered;
+use evenkeel_sim::scenario::Spelling;
 use evenkeel_twin::rows::{Day, End, Row, Served, Why};
 use thiserror::Error;
 
@@ -25,6 +27,8 @@ const LINE_OF_SPANS_MAX: u64 = 64 << 20;
 /// Copies of a day at most: some 3 GB.
 const ROWS_MAX: usize = 40_000_000;
 const REPLICAS_MAX: usize = 4_096;
+/// Days from the first copy to the last one, at most.
+const DAYS_MAX: u64 = 8;
 /// Lines that may be wrong: logs have a torn one here and there.
 const WRONG_MAX: f64 = 0.01;
 const MS: u64 = 1_000_000;
@@ -120,6 +124,12 @@ pub enum ImportError {
     /// A bound is reached.
     #[error("got more than {0} {1}: import a shorter part of the log")]
     TooMuch(usize, &'static str),
+    /// Longer than a replay takes, or with a wrong time.
+    #[error(
+        "got requests over {0} days, expected at most {DAYS_MAX}: import a shorter part of the \
+         log, or is the time of a line wrong?"
+    )]
+    TooLong(u64),
     /// Policies that cannot be told apart.
     #[error("got lines under the policies {0}, expected one, and one more that was explored")]
     Policies(String),
@@ -241,11 +251,11 @@ fn read_lines(
         lines += 1;
         let line = String::from_utf8_lossy(&bytes);
         let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
         if is_slow_log(line) {
             return Err(ImportError::OnlySlow("this log"));
+        }
+        if line.is_empty() || line.starts_with('#') {
+            continue;
         }
         let fields;
         let request = match format {
@@ -260,7 +270,7 @@ fn read_lines(
                 }
             }
         };
-        match request {
+        match request.and_then(|request| gathered.checked(request)) {
             Ok(request) if request.copies.is_empty() => skipped += 1,
             Ok(request) => gathered.add(&request, unnamed, MS)?,
             Err(problem) => {
@@ -299,6 +309,16 @@ fn next_line(log: &mut impl BufRead, max: u64, line: &mut Vec<u8>) -> io::Result
 }
 
 impl Gathered {
+    /// Torn lines have parts of names.
+    fn checked<'a>(&self, request: Request<'a>) -> Result<Request<'a>, Wrong> {
+        let Some(name) = request.policy else { return Ok(request) };
+        let is_known = self.policies.iter().any(|(known, _)| known == name);
+        if is_known || Spelling::of(name).policy.parse::<Policy>().is_ok() {
+            return Ok(request);
+        }
+        Err(Wrong::new(&format!("policy={name}"), "policy=NAME, a policy such as round-robin"))
+    }
+
     /// Adds a request; its times are told in steps of `step_ns`.
     fn add(
         &mut self,
@@ -380,6 +400,11 @@ impl Gathered {
 
     /// The policy of most rows is the day's.
     fn finish(mut self, format: Format) -> Result<(Manifest, Day), ImportError> {
+        let times = || self.rows.iter().map(|row| row.gap_ns);
+        let length_ns = times().max().unwrap_or(0) - times().min().unwrap_or(0);
+        if length_ns > DAYS_MAX * time::DAY_NS {
+            return Err(ImportError::TooLong(length_ns / time::DAY_NS));
+        }
         if self.policies.len() == 2 && self.policies[1].1 > self.policies[0].1 {
             self.policies.swap(0, 1);
             for row in &mut self.rows {

@@ -30,7 +30,8 @@ pub(super) fn request(fields: &Fields) -> Result<Request<'_>, Wrong> {
     for (number, replica) in parts(addresses).into_iter().enumerate() {
         let text = times.get(number).copied().unwrap_or("-");
         let status = statuses.get(number).copied().unwrap_or("-");
-        if text == "-" {
+        // The name of a group stands where none of its servers could be asked.
+        if text == "-" || !replica.contains(':') {
             continue;
         }
         let latency_ns = duration(text).ok_or_else(|| {

@@ -94,12 +94,14 @@ struct Reply {
 
 struct Ask {
     replay: Replay,
+    is_write: bool,
     is_client_late: bool,
     /// Whether it is marked as one that leaves for another site.
     is_away: bool,
 }
 
-const ALWAYS: Ask = Ask { replay: Replay::Always, is_client_late: false, is_away: false };
+const ALWAYS: Ask =
+    Ask { replay: Replay::Always, is_write: false, is_client_late: false, is_away: false };
 
 /// Counts an attempt as long as somebody works on it.
 struct AtWork(Rc<Stage>);
@@ -139,6 +141,10 @@ impl<const LEAVES: bool> Protocol for Script<LEAVES> {
 
     fn replay(ask: &Ask) -> Replay {
         ask.replay
+    }
+
+    fn may_pair(ask: &Ask) -> bool {
+        !ask.is_write
     }
 
     fn group(_: &Stage, _: usize, _: &Ask) -> GroupId {

@@ -47,7 +47,8 @@ struct Stage {
 
 fn stream(policy: &str) -> Arc<Stream> {
     let policies = vec![policy.to_owned(), "two-choices".to_owned()];
-    Arc::new(Stream { name: "upstream.shop".to_owned(), policies, pairs: 0.0, replicas: 2 })
+    let like = "[workload]\ncancel = true\n".to_owned();
+    Arc::new(Stream { name: "upstream.shop".to_owned(), policies, pairs: 0.0, like, replicas: 2 })
 }
 
 fn at(ms: u64) -> Moment {
@@ -116,6 +117,7 @@ fn rows_of_all_dispatchers_are_read_back_in_the_order_in_which_copies_were_sent(
     let recorded = stage.read(31_500);
     assert_eq!(recorded.manifest.replicas.len(), 5, "a day that began with two has ended");
     assert_eq!(recorded.manifest.policies, ["c3", "two-choices"]);
+    assert_eq!(recorded.manifest.like, "[workload]\ncancel = true\n");
     let days = stage.folder.days();
     assert_eq!(days.len(), 2);
     let first = evenkeel_records::read(&days[0]).unwrap();

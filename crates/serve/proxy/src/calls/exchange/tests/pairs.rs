@@ -66,6 +66,18 @@ fn the_second_copy_of_a_pair_that_hangs_ends_with_its_time_limit_and_nobody_wait
 }
 
 #[test]
+fn a_write_is_sent_once_even_if_it_may_be_hedged() {
+    story(|| async {
+        let (stage, kept) = paired(&[Act::Says(7, Manner::Well)]);
+        let write = Ask { is_write: true, ..ALWAYS };
+        assert_eq!(stage.ask::<false>(write).await, Manner::Well);
+        stage.counted();
+        assert_eq!(kept.told(), [(Kind::First, 0, CopyEnd::Answered, 7)]);
+        assert_eq!(stage.sent_to.borrow().len(), 1);
+    });
+}
+
+#[test]
 fn losers_and_requests_whose_client_leaves_have_their_rows_and_off_is_off() {
     story(|| async {
         let acts = [
