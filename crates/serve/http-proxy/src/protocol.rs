@@ -366,7 +366,7 @@ pub(super) fn body_too_slow() -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Ids;
+    use evenkeel_proxy::requests::context::Ids;
 
     #[test]
     fn only_reads_are_sent_to_two_replicas_for_the_record() {

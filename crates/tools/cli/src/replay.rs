@@ -20,8 +20,8 @@ pub(crate) const REFUSED: u8 = 3;
 /// Replay a recorded day with a change: what its tail would have been, or why nobody can tell.
 ///
 /// A day is recorded by `evenkeel run` with `[record]` or by `evenkeel sim --record`, or imported
-/// from a log by `evenkeel import`. The answer is refused (exit 3) where the rebuilt world does not do what the day did. See
-/// docs/replay.md.
+/// from a log by `evenkeel import`. The answer is refused (exit 3) where the rebuilt world does not
+/// do what the day did. See docs/replay.md.
 ///
 /// Example: evenkeel replay DAY --set policy=c3 --set hedge=5%
 #[derive(Debug, clap::Args)]
