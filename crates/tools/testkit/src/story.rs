@@ -2,7 +2,11 @@
 //! and a time after which a story hangs.
 
 use std::fmt;
+#[cfg(target_os = "linux")]
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+#[cfg(target_os = "linux")]
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -115,7 +119,8 @@ pub fn nobody() -> SocketAddr {
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
 /// Different addresses where nobody listens, for servers that are told their ports. No other call
-/// of this process gets one of them; processes begin at different places.
+/// gets one of them, of this process or of another while this one lives: a server that is killed
+/// and started anew finds its port free.
 ///
 /// # Panics
 /// When there are none.
@@ -130,8 +135,31 @@ pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
         let port = PORTS.start + ((first + tried) % count) as u16;
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     };
-    let is_free = |address: &SocketAddr| TcpListener::bind(address).is_ok();
+    let is_free =
+        |address: &SocketAddr| is_ours(address.port()) && TcpListener::bind(address).is_ok();
     [(); N].map(|()| std::iter::repeat_with(next).find(is_free).expect("without an end"))
+}
+
+/// Whether no other test has this port. The lock of its file ends with this process.
+#[cfg(target_os = "linux")]
+fn is_ours(port: u16) -> bool {
+    use rustix::fs::{FlockOperation, flock};
+
+    static OURS: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let folder = std::env::temp_dir().join("evenkeel-ports");
+    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
+    let file = File::options().create(true).append(true).open(folder.join(port.to_string()));
+    let file = file.expect("a file in it");
+    let is_ours = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    if is_ours {
+        OURS.lock().expect("nobody panics with it").push(file);
+    }
+    is_ours
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn is_ours(_port: u16) -> bool {
+    true
 }
 
 /// A service on a thread of its own, which ends when this is dropped. A service that failed fails
