@@ -99,7 +99,8 @@ pub fn wait_stopped(process: u32) {
             let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
             // After the name, which may contain anything (proc(5)).
             let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
-            state.is_none_or(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
+            // In the kernel (D, a slow disk) it does nothing, and stops when it comes from there.
+            state.is_none_or(|state| matches!(state, 'T' | 't' | 'Z' | 'X' | 'D'))
         })
     });
 }

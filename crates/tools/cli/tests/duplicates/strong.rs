@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::redis::{Client, Reply};
-use evenkeel_testkit::wait::block_until;
+use evenkeel_testkit::wait::{OverAtEnd, block_until};
 
 use super::history::{Access, What, linearizable};
 use super::outcome::Outcome;
@@ -113,6 +113,7 @@ pub(crate) fn under_trouble(lasts: Duration, seed: u64) {
     let addresses = [world.front.address];
     let accesses: Vec<Access> = std::thread::scope(|scope| {
         let (shared, addresses) = (&shared, &addresses);
+        let over = OverAtEnd(&shared.stop);
         let clients: Vec<_> =
             (0..5).map(|n| scope.spawn(move || run(shared, addresses, seed * 100 + n))).collect();
         let mut random = Random(seed);
@@ -120,7 +121,7 @@ pub(crate) fn under_trouble(lasts: Duration, seed: u64) {
             troubles.make(&mut world, &mut random);
         }
         world.front.wait_live(3);
-        shared.stop.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     });
     world.front.settle(3);
@@ -138,6 +139,7 @@ pub(crate) fn with_two_fronts(seed: u64, lagging: bool) {
     let addresses = [world.front.address, other.address];
     let accesses: Vec<Access> = std::thread::scope(|scope| {
         let (shared, addresses) = (&shared, &addresses);
+        let over = OverAtEnd(&shared.stop);
         let clients: Vec<_> =
             (0..6).map(|n| scope.spawn(move || run(shared, addresses, seed * 100 + n))).collect();
         std::thread::sleep(Duration::from_millis(400 + seed * 37 % 200));
@@ -163,7 +165,7 @@ pub(crate) fn with_two_fronts(seed: u64, lagging: bool) {
         block_until("the first front ends", || world.front.process.has_ended());
         other.wait_live(3);
         std::thread::sleep(Duration::from_millis(200));
-        shared.stop.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     });
     let journal = world.front.journal();
