@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::redis::{Reply, encoded};
-use evenkeel_testkit::wait::block_until as until;
+use evenkeel_testkit::wait::{OverAtEnd, block_until as until};
 
 use super::leadership::{Etcd, serves_after};
 use super::mixed::{Ledger, write_to};
@@ -114,6 +114,7 @@ pub(crate) fn leaders_are_killed(seed: u64) {
     let (mut ledger, mut accesses) = (Ledger::default(), Vec::new());
     let is_other = std::thread::scope(|scope| {
         let (shared, left, addresses) = (&shared, &left, &addresses);
+        let over = OverAtEnd(&shared.stop);
         let writers: Vec<_> = (0..2)
             .map(|id| scope.spawn(move || write_to(addresses, id, seed * 10 + id as u64, left, 30)))
             .collect();
@@ -141,7 +142,7 @@ pub(crate) fn leaders_are_killed(seed: u64) {
             }
             is_other = !is_other;
         }
-        shared.stop.store(true, Ordering::Relaxed);
+        drop(over);
         left.store(0, Ordering::Relaxed);
         writers.into_iter().for_each(|it| ledger.merge(it.join().unwrap()));
         accesses.extend(readers.into_iter().flat_map(|it| it.join().unwrap()));

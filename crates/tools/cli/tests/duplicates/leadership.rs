@@ -4,14 +4,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::program::Program;
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::story::nobody;
-use evenkeel_testkit::wait::block_until as until;
+use evenkeel_testkit::wait::{OverAtEnd, block_until as until};
 
 use super::history::Access;
 use super::outcome::Outcome;
@@ -126,6 +125,7 @@ fn taken_over(world: &mut World, other: &Front, seed: u64, stopped: bool) -> Vec
     let addresses = [world.front.address, other.address];
     std::thread::scope(|scope| {
         let (shared, addresses) = (&shared, &addresses);
+        let over = OverAtEnd(&shared.stop);
         let clients: Vec<_> =
             (0..6).map(|n| scope.spawn(move || run(shared, addresses, seed * 100 + n))).collect();
         std::thread::sleep(Duration::from_millis(400 + seed * 37 % 200));
@@ -145,7 +145,7 @@ fn taken_over(world: &mut World, other: &Front, seed: u64, stopped: bool) -> Vec
         }
         other.wait_live(3);
         std::thread::sleep(Duration::from_millis(300));
-        shared.stop.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     })
 }
@@ -190,6 +190,7 @@ pub(crate) fn one_copy_under_trouble(seed: u64) {
     let addresses = [world.front.address, other.address];
     let accesses: Vec<Access> = std::thread::scope(|scope| {
         let (shared, addresses) = (&shared, &addresses);
+        let over = OverAtEnd(&shared.stop);
         let clients: Vec<_> =
             (0..6).map(|n| scope.spawn(move || run(shared, addresses, seed * 100 + n))).collect();
         for n in 0..8 {
@@ -220,7 +221,7 @@ pub(crate) fn one_copy_under_trouble(seed: u64) {
         until("the first front ends", || world.front.process.has_ended());
         other.wait_live(3);
         std::thread::sleep(Duration::from_millis(300));
-        shared.stop.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     });
     other.settle(3);
