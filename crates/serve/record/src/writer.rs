@@ -47,14 +47,27 @@ impl RecordWriter {
             stop.stopping().await;
             let _ = told.send(true);
         });
+        let mut stopped = stopping.clone();
         loop {
-            tokio::time::sleep(EVERY).await;
+            if self.is_off() {
+                tokio::select! {
+                    Ok(()) = self.config.changed() => {}
+                    _ = stopped.changed() => {}
+                }
+            } else {
+                tokio::time::sleep(EVERY).await;
+            }
             let is_last = *stopping.borrow();
             self.turn(Moment { now: clock.now(), wall: SystemTime::now() });
             if is_last && self.streams.is_empty() && self.has_no_news() {
                 return;
             }
         }
+    }
+
+    /// Whether nothing is recorded: then a process that nobody asks anything sleeps.
+    fn is_off(&self) -> bool {
+        self.config.borrow().is_none() && self.streams.is_empty() && self.has_no_news()
     }
 
     /// What is there is left there.

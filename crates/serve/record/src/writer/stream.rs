@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use evenkeel_core::Instant;
@@ -124,6 +125,10 @@ impl StreamState {
             self.empty_lanes();
             let target = self.target.clone();
             self.settle(at, target.as_ref(), Instant::FAR);
+            // The rest of this window belongs to no day.
+            if let Some(day) = &mut self.day {
+                day.writer.note_windows(0, 1);
+            }
             self.end_day();
             self.about = new.stream;
         }
@@ -236,10 +241,13 @@ impl StreamState {
         }
         while self.next < over {
             let rows = self.open.remove(&self.next).unwrap_or_default();
-            let is_dropped = self.dropped.contains(&self.next);
+            let before = self.counts.disk.load(Ordering::Relaxed);
+            self.write(at, target, &rows);
+            // This thread alone counts what the disk did not take.
+            let is_short = self.counts.disk.load(Ordering::Relaxed) > before;
+            let is_dropped = is_short || self.dropped.contains(&self.next);
             add(&self.counts.windows, 1);
             add(&self.counts.windows_dropped, is_dropped.into());
-            self.write(at, target, &rows);
             if let Some(day) = &mut self.day {
                 day.writer.note_windows(1, is_dropped.into());
             }
@@ -373,7 +381,8 @@ impl StreamState {
         if folder.is_dir()
             && let Err(error) = day::remove_old(&folder, written, since, target.bytes_max())
         {
-            self.say(&error);
+            let stream = &self.about.name;
+            tracing::warn!(stream, %error, "old days cannot be removed; new ones are recorded");
         }
     }
 }

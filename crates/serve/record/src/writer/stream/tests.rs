@@ -230,6 +230,7 @@ fn where_no_day_can_be_begun_rows_are_counted_and_it_is_tried_again() {
     stage.lanes[0].copy_ended(&copy(2, 12_000));
     stage.turn(21_500); // it is too early for another attempt
     assert_eq!((get(&stage.counts.failures), get(&stage.counts.disk)), (1, 2));
+    assert_eq!(get(&stage.counts.windows_dropped), 2, "no window lacks rows and counts as whole");
     fs::remove_file(&place).unwrap();
     stage.lanes[0].copy_ended(&copy(3, 33_000));
     let recorded = stage.read(45_000);
@@ -258,6 +259,7 @@ fn another_policy_begins_another_day_and_what_is_told_before_a_change_is_written
     let before = evenkeel_records::read(&days[0]).unwrap();
     assert_eq!((days.len(), before.day.rows.len()), (2, 1));
     assert_eq!(before.manifest.policies[0], "c3");
+    assert_eq!(before.day.dropped.0, 1, "the window of the change lacks what came behind it");
 }
 
 #[test]
