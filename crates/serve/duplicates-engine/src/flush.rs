@@ -211,20 +211,23 @@ mod tests {
         assert_eq!(world.heard(client), "+OK\r\n");
     }
 
+    /// The second is filled from the first, which was asked for the functions.
+    fn begin_filling(world: &mut World) {
+        world.lose(1, Dropped::Lost);
+        let mut inner = world.engine.borrow();
+        inner.members.reached(1, Sequence(0));
+        inner.servers[1].open();
+        inner.servers[1].bootstrap = Some(Bootstrap { source: 0, copying: Copying::new() });
+        inner.seen(1, FUNCTIONS, xxh3_128(FUNCTIONS));
+    }
+
     /// However often: who would be filled again each time would never be live.
     #[test]
     fn who_is_being_filled_is_emptied_as_well_and_goes_on() {
         let mut world = world();
         let client = world.client();
-        world.lose(1, Dropped::Lost);
-        {
-            let mut inner = world.engine.borrow();
-            inner.members.reached(1, Sequence(0));
-            inner.servers[1].open();
-            inner.servers[1].bootstrap = Some(Bootstrap { source: 0, copying: Copying::new() });
-            inner.seen(1, FUNCTIONS, xxh3_128(FUNCTIONS));
-            inner.seen(1, b"k", xxh3_128(b"k"));
-        }
+        begin_filling(&mut world);
+        world.engine.borrow().seen(1, b"k", xxh3_128(b"k"));
         let dumps = ["FUNCTION DUMP", "PEXPIRETIME evenkeel:functions", "DUMP k", "PEXPIRETIME k"];
         let asked = world.asked(0, ORDERED);
         assert_eq!(asked, dumps);
@@ -248,14 +251,7 @@ mod tests {
         let mut world = world();
         world.engine.borrow().servers.iter_mut().for_each(|it| it.databases = Some(16));
         let client = world.client();
-        world.lose(1, Dropped::Lost);
-        {
-            let mut inner = world.engine.borrow();
-            inner.members.reached(1, Sequence(0));
-            inner.servers[1].open();
-            inner.servers[1].bootstrap = Some(Bootstrap { source: 0, copying: Copying::new() });
-            inner.seen(1, FUNCTIONS, xxh3_128(FUNCTIONS));
-        }
+        begin_filling(&mut world);
         assert!(world.tell(client, &["SELECT", "3"]));
         assert!(world.tell(client, &["FLUSHDB"]));
         assert!(!world.engine.borrow().servers[1].ordered.is_open, "it is filled again");
