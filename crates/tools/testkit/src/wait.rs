@@ -22,6 +22,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// says nothing, and never ends.
 pub struct OverAtEnd<'a>(pub &'a AtomicBool);
 
+/// Does something where it is dropped, also where a test fails, as [`OverAtEnd`] does.
+pub struct AtEnd<F: FnMut()>(pub F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 impl Drop for OverAtEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::{ReplyScanner, elements, payload};
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis::{Client, Redis, Reply, State, contents, encoded};
-use evenkeel_testkit::wait::{PATIENCE, block_until};
+use evenkeel_testkit::wait::{OverAtEnd, PATIENCE, block_until};
 
 use super::world::World;
 use super::{bulk, ok};
@@ -606,14 +606,6 @@ fn write_split(
 }
 
 /// Ends what waits for it, also when a test fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Everything at once: one is killed and comes back, one stands still, one is emptied and filled,
 /// while keys of both partitions are written, scanned and flushed.
 #[test]
@@ -642,7 +634,7 @@ fn whatever_fails_duplicates_are_equal_after_flushes_scans_and_split_writes() {
             }
             scans
         });
-        let stopping = Stop(&stop);
+        let stopping = OverAtEnd(&stop);
         let mut client = Client::connect(address);
         let mut flush = || {
             begun.fetch_add(1, Ordering::SeqCst);

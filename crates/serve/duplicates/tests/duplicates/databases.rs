@@ -10,7 +10,7 @@ use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::ReplyScanner;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::redis::{Client, Redis, Reply, State, contents, encoded};
-use evenkeel_testkit::wait::{PATIENCE, block_until};
+use evenkeel_testkit::wait::{OverAtEnd, PATIENCE, block_until};
 
 use super::world::World;
 use super::{bulk, ok};
@@ -231,6 +231,7 @@ fn keys_stay_in_their_databases_while_duplicates_fail_and_the_front_is_replaced(
     for round in 0..2 {
         let (stop, address) = (AtomicBool::new(false), world.address);
         std::thread::scope(|scope| {
+            let _over = OverAtEnd(&stop);
             for (database, counted) in used.iter().zip(&counted) {
                 let stop = &stop;
                 scope.spawn(move || {

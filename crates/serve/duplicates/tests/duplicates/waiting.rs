@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::redis::{Client, Reply};
-use evenkeel_testkit::wait::block_until;
+use evenkeel_testkit::wait::{AtEnd, block_until};
 
 use super::beside::{self, blocked};
 use super::bulk;
@@ -281,6 +281,7 @@ fn what_is_pushed_is_popped_once_while_duplicates_die_and_stand_still() {
     let address = world.address;
     let (pushed, taken) = std::thread::scope(|scope| {
         let (rounds, popped, unknown) = (&rounds, &popped, &unknown);
+        let _over = AtEnd(|| rounds.store(ROUNDS, Ordering::Relaxed));
         let pushing = |number: usize| {
             move || {
                 let (mut client, mut pushed) = (Client::connect(address), Vec::new());

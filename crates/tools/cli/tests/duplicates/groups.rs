@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::story::{nobody, skipped};
-use evenkeel_testkit::wait::block_until as until;
+use evenkeel_testkit::wait::{OverAtEnd, block_until as until};
 
 use super::cluster::{self, Load};
 use super::leadership::Etcd;
@@ -189,7 +189,7 @@ fn under_load(scene: &mut Scene, act: impl FnOnce(&mut Scene, &[Mutex<Record>]))
     let (records, stop) = (KEYS.map(|_| Mutex::<Record>::default()), AtomicBool::new(false));
     let doors = scene.doors.clone();
     std::thread::scope(|scope| {
-        let _stops = Stops(&stop); // also when something is not as it should be
+        let _over = OverAtEnd(&stop);
         for (key, record) in KEYS.iter().zip(&records) {
             let (doors, stop) = (&doors, &stop);
             scope.spawn(move || count(key, doors, record, stop));
@@ -204,14 +204,6 @@ fn under_load(scene: &mut Scene, act: impl FnOnce(&mut Scene, &[Mutex<Record>]))
         assert!(is_rising, "{key}: an acknowledged write was lost");
     }
     records.into()
-}
-
-pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Waits until further commands of every key are acknowledged.

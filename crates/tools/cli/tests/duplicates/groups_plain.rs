@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::story::nobody;
-use evenkeel_testkit::wait::block_until as until;
+use evenkeel_testkit::wait::{OverAtEnd, block_until as until};
 
-use super::groups::{FRONTS, GROUPS, KEYS, Scene, Stops};
+use super::groups::{FRONTS, GROUPS, KEYS, Scene};
 use super::world::Front;
 
 fn ok() -> Reply {
@@ -366,7 +366,7 @@ fn under_load(
     let (records, stop) = (KEYS.map(|_| Mutex::<Record>::default()), AtomicBool::new(false));
     let fronts: Vec<SocketAddr> = at.iter().map(|front| scene.fronts[*front].address).collect();
     std::thread::scope(|scope| {
-        let _stops = Stops(&stop); // also when something is not as it should be
+        let _over = OverAtEnd(&stop);
         for (key, record) in KEYS.iter().zip(&records) {
             let (fronts, stop) = (&fronts, &stop);
             scope.spawn(move || count(key, fronts, record, stop));

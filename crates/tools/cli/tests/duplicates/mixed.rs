@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::redis::{Client, Redis, Reply, State, encoded};
+use evenkeel_testkit::wait::AtEnd;
 
 use super::outcome::Outcome;
 use super::random::Random;
@@ -297,6 +298,7 @@ pub(crate) fn under_trouble(level: &str, writes: u64, batch: usize, seed: u64) {
     let (mut troubles, mut ledger) = (Troubles::default(), Ledger::default());
     std::thread::scope(|scope| {
         let left = &left;
+        let _over = AtEnd(|| left.store(0, Ordering::Relaxed));
         let clients: Vec<_> = (0..4)
             .map(|id| scope.spawn(move || write(address, id, seed * 10 + id as u64, left, batch)))
             .collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::redis::{Redis, Reply, encoded};
-use evenkeel_testkit::wait::block_until as until;
+use evenkeel_testkit::wait::{AtEnd, OverAtEnd, block_until as until};
 
 use super::history::Access;
 use super::mixed::{self, Ledger, SILENCE};
@@ -86,6 +86,7 @@ pub(crate) fn under_trouble(level: &str, writes: u64, seed: u64) {
     let (mut troubles, mut ledger) = (Troubles::default(), Ledger::default());
     let ordered = std::thread::scope(|scope| {
         let (left, stop) = (&left, &stop);
+        let _over = (AtEnd(|| left.store(0, Ordering::Relaxed)), OverAtEnd(stop));
         let clients: Vec<_> = (0..4)
             .map(|id| {
                 scope.spawn(move || mixed::write(address, id, seed * 10 + id as u64, left, 10))
@@ -123,6 +124,7 @@ pub(crate) fn strong(lasts: Duration, seed: u64) {
     let mut troubles = Troubles::default();
     let (accesses, ordered) = std::thread::scope(|scope| {
         let (shared, addresses, stop) = (&shared, &addresses, &stop);
+        let _over = (OverAtEnd(&shared.stop), OverAtEnd(stop));
         let clients: Vec<_> = (0..5)
             .map(|n| scope.spawn(move || strong::run(shared, addresses, seed * 100 + n)))
             .collect();
@@ -158,6 +160,7 @@ pub(crate) fn sessions(lasts: Duration, seed: u64) {
     let mut ordered = Ordered::default();
     let histories = super::sessions::histories(address, end, || {
         std::thread::scope(|scope| {
+            let _over = OverAtEnd(&stop);
             let orders = scope.spawn(|| order_moves(admin, 2, &stop, seed));
             while Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(20));
@@ -196,6 +199,7 @@ pub(crate) fn come_and_go() {
     };
     std::thread::scope(|scope| {
         let left = &left;
+        let _over = AtEnd(|| left.store(0, Ordering::Relaxed));
         let clients: Vec<_> =
             (0..2).map(|id| scope.spawn(move || mixed::write(address, id, 50, left, 10))).collect();
         carried_out(&format!("{{\"add_partition\": {{\"addresses\": [\"{}\"]}}}}", spare[0]));
@@ -237,6 +241,7 @@ pub(crate) fn come_and_go() {
     left.store(u64::MAX, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let left = &left;
+        let _over = AtEnd(|| left.store(0, Ordering::Relaxed));
         let client = scope.spawn(move || mixed::write(address, 7, 70, left, 10));
         for shard in 0..SHARDS / 2 {
             carried_out(&format!("{{\"shard\": {shard}, \"to\": 0}}"));
