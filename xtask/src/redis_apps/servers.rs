@@ -13,7 +13,7 @@ use crate::bench::process::{child, free_ports, get};
 use crate::needs;
 
 /// How long it may take until all duplicates are live again.
-const LIVE_MAX: Duration = Duration::from_secs(60);
+const LIVE_MAX: Duration = Duration::from_secs(180);
 
 /// Where clients go.
 #[derive(Debug, Clone)]
