@@ -32,6 +32,8 @@ usage: cargo xtask redis-apps [OPTIONS]
   --app NAME       rq, celery, bullmq, django or redisson (default: all)
   --minutes N      how long each runs under faults (default: 5)
   --seed N         of the faults (default: 1)
+  --pace X         jobs are given at this share of the usual rate, up to 1 (default: 1); for
+                   several applications at once on a small machine
   --no-faults      leave them out
   --program PATH   an evenkeel that is built already (default: builds that of packages)";
 
@@ -48,6 +50,7 @@ struct Options {
     apps: Vec<App>,
     minutes: f64,
     seed: u64,
+    pace: f64,
     with_faults: bool,
     program: Option<PathBuf>,
 }
@@ -58,6 +61,7 @@ impl Options {
             apps: App::ALL.to_vec(),
             minutes: 5.0,
             seed: 1,
+            pace: 1.0,
             with_faults: true,
             program: None,
         };
@@ -75,6 +79,10 @@ impl Options {
                 "--minutes" => {
                     let minutes = value.parse().ok().filter(|it| (0.1..=1_440.0).contains(it));
                     options.minutes = minutes.ok_or_else(wrong)?;
+                }
+                "--pace" => {
+                    let pace = value.parse().ok().filter(|it| (0.01..=1.0).contains(it));
+                    options.pace = pace.ok_or_else(wrong)?;
                 }
                 "--seed" => options.seed = value.parse().map_err(|_| wrong())?,
                 "--program" => options.program = Some(PathBuf::from(value)),
@@ -138,8 +146,8 @@ fn run_app(app: App, options: &Options, program: &std::path::Path) -> Result<[Ta
     println!("{name}: servers and logs in {}", run.display());
     let mut servers = Servers::start(&run, program)?;
     let mut sides = [
-        Side::start(app, "front", &run, &servers.addresses())?,
-        Side::start(app, "plain", &run, &servers.plain_addresses())?,
+        Side::start((app, options.pace), "front", &run, &servers.addresses())?,
+        Side::start((app, options.pace), "plain", &run, &servers.plain_addresses())?,
     ];
     let until = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
     let mut schedule = Schedule::new(options.seed);
@@ -193,9 +201,13 @@ mod tests {
         let read = Options::read(&["--app", "rq", "--minutes", "0.5", "--seed", "7"]).unwrap();
         assert_eq!((read.apps, read.minutes, read.seed), (vec![App::Rq], 0.5, 7));
         assert_eq!(Options::read(&[]).unwrap().apps.len(), 5);
-        for wrong in
-            [&["--app", "sidekiq"][..], &["--minutes", "0"], &["--seed"], &["--apps", "rq"]]
-        {
+        for wrong in [
+            &["--app", "sidekiq"][..],
+            &["--minutes", "0"],
+            &["--pace", "2"],
+            &["--seed"],
+            &["--apps", "rq"],
+        ] {
             let error = Options::read(wrong).unwrap_err();
             assert!(error.is::<UsageError>() && error.to_string().contains(wrong[0]), "{error}");
         }

@@ -106,6 +106,8 @@ const CELERY_OTHER: &[&str] = &[
 /// An application at the front, or at the plain Redis.
 pub(super) struct Side {
     app: App,
+    /// Of the usual rate.
+    pace: f64,
     addresses: Addresses,
     trace: Trace,
     run: PathBuf,
@@ -116,13 +118,19 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn start(app: App, name: &str, run: &Path, to: &Addresses) -> Result<Self> {
+    pub(super) fn start(
+        (app, pace): (App, f64),
+        name: &str,
+        run: &Path,
+        to: &Addresses,
+    ) -> Result<Self> {
         let run = run.join(name);
         std::fs::create_dir_all(&run)?;
         let port = free_ports(1)?[0];
         let server = redis("trace", &run, port, &[])?;
         let mut side = Self {
             app,
+            pace,
             addresses: to.clone(),
             trace: Trace(port),
             run,
@@ -157,10 +165,11 @@ impl Side {
             rest = vec!["worker".into(), "--url".into(), url.clone(), "default".into()];
         }
         let (port, sentinels) = (self.trace.0.to_string(), sentinels.join(" "));
+        let pace = self.pace.to_string();
         let make = move || {
             let mut command = child(&program);
             command.args(&rest).current_dir(folder()).process_group(0);
-            command.env("TRACE_PORT", &port).env("PYTHONDONTWRITEBYTECODE", "1");
+            command.env("TRACE_PORT", &port).env("PACE", &pace).env("PYTHONDONTWRITEBYTECODE", "1");
             command.env("PYTHONUNBUFFERED", "1").env("PYTHONPATH", folder()).env("REDIS_URL", &url);
             command.env("SENTINEL_PORTS", if by_sentinel { sentinels.as_str() } else { "" });
             command

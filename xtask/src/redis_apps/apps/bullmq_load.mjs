@@ -6,6 +6,8 @@ import Redis from "ioredis";
 const trace = new Redis({ port: Number(process.env.TRACE_PORT) });
 const ports = (process.env.SENTINEL_PORTS ?? "").split(" ").filter((port) => port);
 const sentinels = ports.map((port) => ({ host: "127.0.0.1", port: Number(port) }));
+// Of the usual rate.
+const pace = Number(process.env.PACE ?? 1);
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const add = (what, job) => trace.hincrby(what, job, 1);
 
@@ -52,7 +54,7 @@ async function give() {
       await noteError("give", error);
       await sleep(200);
     }
-    await sleep(Math.max(0, 50 - (Date.now() - began)));
+    await sleep(Math.max(0, 50 / pace - (Date.now() - began)));
   }
   process.exit(0);
 }

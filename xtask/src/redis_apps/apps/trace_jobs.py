@@ -8,6 +8,8 @@ import time
 import redis
 
 TRACE = redis.Redis(port=int(os.environ["TRACE_PORT"]))
+# Of the usual rate.
+PACE = float(os.environ.get("PACE", "1"))
 URL = os.environ.get("REDIS_URL", "")
 # Instead of the URL, for a client that asks Sentinel who leads.
 SENTINELS = [("127.0.0.1", int(port)) for port in os.environ.get("SENTINEL_PORTS", "").split()]
@@ -43,5 +45,5 @@ def produce(name, rate, give):
             time.sleep(0.2)
         else:
             add("acknowledged", f"{name}-{job}")
-        time.sleep(max(0, 1 / rate - (time.monotonic() - began)))
+        time.sleep(max(0, 1 / (rate * PACE) - (time.monotonic() - began)))
     sys.exit(0)
