@@ -423,8 +423,8 @@ impl Inner {
         write: &Write<'_>,
     ) -> Result<Position, LogError> {
         self.note_write(write.commands);
-        self.note_deadlines(partition, write.commands, write.count);
         let position = self.history.advance();
+        self.note_deadlines((partition, position.sequence), write.commands, write.count);
         self.note_keys_written(write.commands, position.sequence);
         let kind = match write.repeat {
             Repeat::Idempotent => RecordKind::Idempotent,

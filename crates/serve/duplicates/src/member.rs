@@ -360,7 +360,7 @@ async fn replay(
         let part = inner.part(inner.members.partition(server));
         inner.log.read_after(after.0, Some(&part)).map_err(io::Error::other)?
     };
-    feed(engine, server, connection, reader, Inner::replay_one).await
+    feed((engine, server, connection), Some(after), reader, Inner::replay_one).await
 }
 
 /// Sends the whole log to a server that has nothing, where nobody is live to copy from. It says
@@ -377,15 +377,15 @@ async fn restore(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(
         }
         inner.log.read_everything(Some(&part)).map_err(io::Error::other)?
     };
-    feed(engine, server, connection, reader, Inner::restore_one).await
+    feed((engine, server, connection), None, reader, Inner::restore_one).await
 }
 
 /// Sends what a reader finds until it is at the end of the log; then, in one moment, the server is
-/// live.
+/// live: one that had the writes up to `after`, if no key has expired meanwhile that it may have
+/// made anew.
 async fn feed(
-    engine: Rc<Engine>,
-    server: usize,
-    connection: u64,
+    (engine, server, connection): (Rc<Engine>, usize, u64),
+    after: Option<Sequence>,
     mut reader: Reader,
     send: fn(&mut Inner, usize, &Record<'_>),
 ) -> Result<(), FencingError> {
@@ -414,6 +414,11 @@ async fn feed(
                     continue;
                 }
                 if reader.is_at_end() {
+                    let live = inner.members.live(inner.members.partition(server));
+                    if after.is_some_and(|after| !live.is_empty() && !inner.can_follow(after)) {
+                        let text = "keys expired while it got what it lacked: it is filled instead";
+                        return Err(FencingError::Passing(text.to_owned()));
+                    }
                     inner.is_up(server);
                     return Ok(());
                 }
