@@ -251,8 +251,12 @@ impl Joint {
         states[(load as usize).min(states.len() - 1)]
     }
 
-    /// What is said of hedges at a data centre that serves this load so.
+    /// What is said of hedges at a data centre that serves this load so: nothing where nobody knows
+    /// what they are worth.
     fn hedging(&self, site: usize, load: u32, state: State) -> Hedging {
+        if self.pricing.late.hedged.is_none() {
+            return Hedging::AsBefore;
+        }
         let margin = match self.pricing.late.plain.saturation()[site] {
             u32::MAX => 0, // nobody knows what a share of the load is
             capacity => (u64::from(capacity) * HEDGE_MARGIN_PPM).div_ceil(PPM) as u32,

@@ -20,6 +20,7 @@ use evenkeel_geo::split::{Enforced, Flow, PlanRow, Predicted, SplitConfig, Split
 use tokio::sync::watch;
 
 use super::Home;
+use super::content::ContentMeter;
 use super::export::{self, Exports};
 use super::followers::{Follower, Gone, Unbelieved};
 use super::frame::Frame;
@@ -59,6 +60,8 @@ pub(super) struct Driver {
     plans: u64,
     plans_cpu: Duration,
     last: Option<Planned>,
+    /// What replicas leave out in this epoch.
+    content: ContentMeter,
     /// Where requests are hedged by the plans so far.
     hedges: SiteSet,
     /// Workers of this process.
@@ -89,6 +92,7 @@ impl Driver {
         let learns = hub.config.learns;
         let curves = (planner.curves(me), planner.hedged(me));
         let interference = Interference::new(curves, learns, period);
+        let content = ContentMeter::new(hub.config.work);
         let mut driver = Self {
             hub,
             home,
@@ -104,6 +108,7 @@ impl Driver {
             plans: 0,
             plans_cpu: Duration::ZERO,
             last: None,
+            content,
             hedges: SiteSet::first(sites),
             workers: 0,
             rows: VecDeque::new(),
@@ -117,6 +122,7 @@ impl Driver {
     pub(super) async fn run(mut self) -> io::Result<()> {
         loop {
             let now = self.hub.clock.now();
+            self.content.look(now, self.home.content());
             let step = self.hub.sync.borrow_mut().step(now, unix_ns());
             self.collect_alarms();
             match step {
@@ -153,8 +159,9 @@ impl Driver {
         if let Some(change) = self.interference.observe(&self.lately, served) {
             self.alarm(change);
         }
-        let content = self.home.content();
-        if let Some(words) = self.interference.learn(&self.lately, served, content) {
+        if let Some(content) = self.content.take()
+            && let Some(words) = self.interference.learn(&self.lately, served, content)
+        {
             self.alarm(words);
         }
         let report = self.report(replicas);

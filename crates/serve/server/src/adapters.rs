@@ -45,7 +45,7 @@ impl Home for UpstreamHome {
         self.states.home_up(self.upstream) as u32
     }
 
-    fn content(&self) -> (Probability, Probability) {
+    fn content(&self) -> Option<(Probability, Probability)> {
         self.states.home_content(self.upstream)
     }
 
