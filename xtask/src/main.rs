@@ -10,6 +10,7 @@ mod bench_cassandra;
 mod bench_http;
 mod bench_redirect;
 mod bench_redis;
+mod bench_sites;
 mod ci;
 mod compare;
 mod drivers;
@@ -83,6 +84,8 @@ usage: cargo xtask COMMAND
   bench cassandra [OPTIONS]
                         tail latency, throughput and CPU, compared with drivers' default policies,
                         while nodes of a real Cassandra are paused, throttled and compacting
+  bench sites [OPTIONS] late requests of three data centres of a real Cassandra: with plans,
+                        without, and with fixed splits; --help: options
 
 example: cargo xtask bench http --rounds 12 --json";
 
@@ -155,6 +158,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["bench", "instructions", options @ ..] => bench_http::instructions::run(options),
         ["bench", "redis", options @ ..] => bench_redis::run(options),
         ["bench", "cassandra", options @ ..] => bench_cassandra::run(options),
+        ["bench", "sites", options @ ..] => bench_sites::run(options),
         [] => Err(UsageError::new(format!("no command given\n\n{USAGE}")).into()),
         _ => {
             let command = words.join(" ");
