@@ -2,8 +2,8 @@
 //! `compare`, `replay-bars`, `drivers`, `histories`, `redis-apps`, `redis-clients`, `redis-suites`
 //! and `bench`.
 //!
-//! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
-//! formatted and tested like the rest and needs no tool beyond cargo.
+//! Everything a contributor or a CI machine runs is Rust code here and in `tidy`, so that it is
+//! read, formatted and tested like the rest and needs no tool beyond cargo.
 
 mod bench;
 mod bench_cassandra;
@@ -24,9 +24,7 @@ mod predict;
 mod redis_apps;
 mod redis_clients;
 mod redis_suites;
-mod schema;
 mod suite;
-mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
@@ -127,15 +125,15 @@ fn dispatch(words: &[&str]) -> Result<()> {
         }
         ["ci"] => ci::run(None),
         ["ci", "--from", name] => ci::run(Some(name)),
-        ["tidy"] => tidy::run(),
-        ["tidy", "--sizes"] => tidy::print_sizes(),
+        ["tidy"] => xtask_tidy::run(),
+        ["tidy", "--sizes"] => xtask_tidy::print_sizes(),
         ["test", packages @ ..] => suite::run(packages, &[]),
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
         ["needs", "--for-tests"] => needs::run(needs::Install::MissingForTests),
         ["package", options @ ..] => package::run(options),
         ["pgo"] => pgo::run(),
-        ["schema"] => schema::write(),
+        ["schema"] => xtask_tidy::schema::write(),
         ["compare", options @ ..] => compare::run(options),
         ["predict", options @ ..] => predict::run(options),
         ["replay-bars", options @ ..] => {
