@@ -1,6 +1,7 @@
 //! What the benchmarks of proxies share: servers as children, turns, summaries, words and figures
 //! for people and for programs.
 
+pub(crate) mod cassandra;
 pub(crate) mod dialogue;
 pub(crate) mod process;
 pub(crate) mod statistics;

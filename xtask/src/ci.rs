@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bench_http::instructions;
 use crate::lanes::{self, Job};
-use crate::{UsageError, machine, needs, package, suite, tidy, workspace};
+use crate::{UsageError, machine, needs, package, suite, workspace};
 
 /// One check.
 #[derive(Clone, Copy)]
@@ -78,7 +78,7 @@ const FUZZ_TARGETS: [&str; 6] = [
 
 const CHECKS: &[Step] = &[
     Step { name: "format", command: Run::Cargo(&["fmt", "--all", "--check"]) },
-    Step { name: "tidy", command: Run::Own("cargo xtask tidy", tidy::run) },
+    Step { name: "tidy", command: Run::Own("cargo xtask tidy", xtask_tidy::run) },
     Step {
         name: "clippy",
         command: Run::Whole(&["clippy", "--all-targets"], &["--", "-D", "warnings"]),

@@ -2,14 +2,15 @@
 //! `compare`, `replay-bars`, `drivers`, `histories`, `redis-apps`, `redis-clients`, `redis-suites`
 //! and `bench`.
 //!
-//! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
-//! formatted and tested like the rest and needs no tool beyond cargo.
+//! Everything a contributor or a CI machine runs is Rust code here and in `tidy`, so that it is
+//! read, formatted and tested like the rest and needs no tool beyond cargo.
 
 mod bench;
 mod bench_cassandra;
 mod bench_http;
 mod bench_redirect;
 mod bench_redis;
+mod bench_sites;
 mod ci;
 mod compare;
 mod drivers;
@@ -23,9 +24,7 @@ mod predict;
 mod redis_apps;
 mod redis_clients;
 mod redis_suites;
-mod schema;
 mod suite;
-mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
@@ -83,6 +82,8 @@ usage: cargo xtask COMMAND
   bench cassandra [OPTIONS]
                         tail latency, throughput and CPU, compared with drivers' default policies,
                         while nodes of a real Cassandra are paused, throttled and compacting
+  bench sites [OPTIONS] late requests of three data centres of a real Cassandra: with plans,
+                        without, and with fixed splits; --help: options
 
 example: cargo xtask bench http --rounds 12 --json";
 
@@ -124,15 +125,15 @@ fn dispatch(words: &[&str]) -> Result<()> {
         }
         ["ci"] => ci::run(None),
         ["ci", "--from", name] => ci::run(Some(name)),
-        ["tidy"] => tidy::run(),
-        ["tidy", "--sizes"] => tidy::print_sizes(),
+        ["tidy"] => xtask_tidy::run(),
+        ["tidy", "--sizes"] => xtask_tidy::print_sizes(),
         ["test", packages @ ..] => suite::run(packages, &[]),
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
         ["needs", "--for-tests"] => needs::run(needs::Install::MissingForTests),
         ["package", options @ ..] => package::run(options),
         ["pgo"] => pgo::run(),
-        ["schema"] => schema::write(),
+        ["schema"] => xtask_tidy::schema::write(),
         ["compare", options @ ..] => compare::run(options),
         ["predict", options @ ..] => predict::run(options),
         ["replay-bars", options @ ..] => {
@@ -155,6 +156,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["bench", "instructions", options @ ..] => bench_http::instructions::run(options),
         ["bench", "redis", options @ ..] => bench_redis::run(options),
         ["bench", "cassandra", options @ ..] => bench_cassandra::run(options),
+        ["bench", "sites", options @ ..] => bench_sites::run(options),
         [] => Err(UsageError::new(format!("no command given\n\n{USAGE}")).into()),
         _ => {
             let command = words.join(" ");

@@ -139,6 +139,7 @@ const CRATES: &[Crate] = &[
     row("evenkeel-brownout", "sdk/rust", 2, Kind::Outside),
     row("evenkeel-scylla", "sdk/scylla", 2, Kind::Outside),
     row("evenkeel-shop", "examples/shop", 0, Kind::Outside),
+    row("xtask-tidy", "xtask/tidy", 0, Kind::Pure),
     row("xtask", "xtask", 13, Kind::Assembles),
 ];
 
