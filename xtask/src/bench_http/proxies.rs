@@ -98,7 +98,9 @@ pub(super) const RECORD: Suite = Suite {
 };
 
 /// Where the one that records has its days, in the folder of the benchmark.
-pub(super) const DAYS: &str = "days";
+const DAYS: &str = "days";
+/// Its admin address, a socket there.
+pub(super) const ADMIN: &str = "admin.sock";
 
 /// Clients of HTTP/2, with replicas of each kind.
 pub(super) const HTTP2: [Suite; 2] = [
@@ -363,7 +365,13 @@ const RECORDING: [Proxy; 3] = [
         name: "record",
         config_name: "record.toml",
         config: |folder, port, backends| {
-            let record = format!("\n[record]\ndirectory = {:?}\n", folder.join(DAYS));
+            // Files that are closed soon, to be counted.
+            let (days, admin) = (folder.join(DAYS), folder.join(ADMIN));
+            let record = format!(
+                "\n[record]\ndirectory = {days:?}\nrotate = \"10s\"\n\
+                 [admin]\naddress = \"unix:{}\"\n",
+                admin.display()
+            );
             proxy_config(port, backends, "", HEDGED) + &record
         },
         ..EVENKEEL

@@ -3,6 +3,7 @@
 //! | room | says |
 //! |---|---|
 //! | [`rows`] | what is recorded: one row for each copy of a request |
+//! | [`join`] | what agents saw of copies joins the rows of a proxy |
 //! | [`visits`] | when each copy came to its replica and left it |
 //! | [`slots`] | how many a replica serves at once, and when each began |
 //! | [`pauses`] | when a replica stood still |
@@ -10,6 +11,7 @@
 //! | [`works`] | what requests cost, apart from speeds and pauses |
 //! | [`twin`] | all of it: the world of the day |
 
+pub mod join;
 pub mod pauses;
 pub mod rows;
 pub mod slots;

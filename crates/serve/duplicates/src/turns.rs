@@ -33,7 +33,7 @@ use evenkeel_leadership::{
     self as leadership, Door, EtcdStore, Holder, Known, Leadership, StandIn,
 };
 use evenkeel_record::like::Proxy;
-use evenkeel_record::{Recorder, Stream};
+use evenkeel_record::{BY_RUN, Recorder, Stream};
 use evenkeel_runtime::accept::{AcceptConfig, StopSignal, first};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::timer::Timer;
@@ -246,6 +246,7 @@ fn stream(config: &DuplicatesConfig, replicas: usize) -> Stream {
     let proxy = Proxy { cancels: false, hedge, retries_max: READ_RETRIES_MAX, timeout };
     Stream {
         name: format!("duplicates.{}", config.name),
+        by: BY_RUN,
         policies: vec![format!("{}{hedged}", config.policy.text())],
         pairs: 0.0,
         like: proxy.like(),

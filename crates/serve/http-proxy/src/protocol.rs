@@ -11,6 +11,7 @@ use http::{Method, StatusCode};
 
 use crate::brownout;
 use crate::context::Trace;
+use crate::recorded;
 use crate::route::Route;
 use evenkeel_http::{Body, ConnectTime, End, Fields, Outgoing, SendError, SendErrorKind, Upload};
 use evenkeel_http::{Request, Response, request};
@@ -128,6 +129,18 @@ impl Protocol for Http {
             *response = refusal.into_response();
         }
         outcome
+    }
+
+    fn size(response: &Response<Body>) -> Option<u64> {
+        http_body::Body::size_hint(response.body()).exact()
+    }
+
+    fn tell_number(route: &Route, message: &mut Message, number: Option<u64>) {
+        let Some(headers) = message.headers() else { return };
+        match number.filter(|_| route.has_agents()) {
+            Some(number) => recorded::tell(headers, number),
+            None => recorded::forget(headers),
+        }
     }
 
     fn take_back(message: &mut Message, error: SendError) -> Result<(), Response<Body>> {

@@ -52,6 +52,8 @@ struct Connections {
     /// By slot.
     replicas: RefCell<Vec<Rc<Replica>>>,
     seen: Cell<BrownoutSeen>,
+    /// Whether a replica has reported its load.
+    has_agents: Cell<bool>,
     ids: Ids,
     prober: Prober,
 }
@@ -165,6 +167,7 @@ impl Route {
             slots: RefCell::new(slots),
             way: RefCell::new(way),
             seen: Cell::default(),
+            has_agents: Cell::default(),
             ids: Ids::new(),
         };
         Rc::new(Self {
@@ -364,11 +367,20 @@ impl Route {
 
     /// Takes the replica's report out of the headers of its answer.
     pub(crate) fn feedback_of(&self, headers: &mut Fields) -> Option<Feedback> {
-        orca::take_feedback(headers).unwrap_or_else(|error| {
+        let feedback = orca::take_feedback(headers).unwrap_or_else(|error| {
             let dimmers_invalid = u64::from(error.is_of_dimmer());
             self.note_seen(&BrownoutSeen { dimmers_invalid, ..BrownoutSeen::default() });
             None
-        })
+        });
+        if feedback.is_some() {
+            self.connections.has_agents.set(true);
+        }
+        feedback
+    }
+
+    /// Whether a replica has reported its load: then they may have agents, who are told numbers.
+    pub(crate) fn has_agents(&self) -> bool {
+        self.connections.has_agents.get()
     }
 
     /// Asks over HTTP.

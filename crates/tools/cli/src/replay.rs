@@ -32,6 +32,10 @@ pub(crate) struct ReplayArguments {
     /// repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Folders of agents' days, as [record] of the agents wrote them (the whole directory, one
+    /// agent or one day): what they saw completes the day; repeatable.
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    agents: Vec<PathBuf>,
     /// Answer by a range where no slice of the day ran under another policy: the backtest alone
     /// proves next to nothing.
     #[arg(long)]
@@ -61,7 +65,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn replayed(arguments: &ReplayArguments) -> anyhow::Result<()> {
-    let ready = Ready::read(&arguments.day)?;
+    let ready = Ready::read_with(&arguments.day, &arguments.agents)?;
     let question = Question::read(&ready, &arguments.set)?;
     let reply = ask(&ready, &question, arguments.unproven).map_err(ReadyError::from)?;
     if let Some(file) = &arguments.html {
@@ -120,6 +124,9 @@ fn facts(ready: &Ready, reply: &Reply) -> Vec<(&'static str, String)> {
         ),
         ("world", ready.described()),
     ];
+    if ready.agents > 0 {
+        facts.push(("agents", format!("{} days joined the proxy's", ready.agents)));
+    }
     if ready.unfinished > 0 {
         facts.push(("left out", format!("{} files that were not closed", ready.unfinished)));
     }
@@ -204,6 +211,7 @@ fn document(ready: &Ready, question: &Question, reply: &Reply) -> Value {
     };
     json!({
         "asked": asked(question),
+        "agents_days": ready.agents,
         "requests": ready.twin.requests.len(),
         "world": ready.described(),
         "backtest": tested(reply.backtest),

@@ -1,13 +1,16 @@
 //! A recorded day made ready: its rows, the world rebuilt from them, what is known of the proxy.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+mod agents;
 
-use evenkeel_records::manifest::BY_RUN;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use evenkeel_records::manifest::{BY_AGENT, BY_RUN};
 use evenkeel_records::{Manifest, Recorded, RecordsError, read};
 use evenkeel_settings::{Node, Problem, Problems};
 use evenkeel_sim::Scenario;
 use evenkeel_twin::Twin;
+use evenkeel_twin::join::JoinError;
 use evenkeel_twin::rows::Day;
 use evenkeel_twin::twin::RebuildError;
 use thiserror::Error;
@@ -32,6 +35,8 @@ pub struct Ready {
     pub like: Scenario,
     /// Files that were still written, or whose writer was killed.
     pub unfinished: usize,
+    /// Days of agents that joined it.
+    pub agents: usize,
 }
 
 /// Why nothing can be asked.
@@ -64,6 +69,15 @@ pub enum ReadyError {
          written by hand?"
     )]
     Clients(usize),
+    /// A day that completes another one.
+    #[error("{0}: got the day of an agent, expected that of a proxy (give it as --agents)")]
+    Agent(String),
+    /// Agents' days cannot be found.
+    #[error("--agents {0}: got {1}, expected folders with days of agents: {2}")]
+    Agents(String, String, &'static str),
+    /// Agents' rows do not fit.
+    #[error("--agents: {0}")]
+    Join(#[from] JoinError),
     /// There is no answer.
     #[error("no answer: {0}")]
     Refused(#[from] Refusal),
@@ -91,7 +105,20 @@ impl Ready {
     /// # Errors
     /// When the files are wrong, the day is too short, or it has groups that cannot be replayed.
     pub fn read(directory: &Path) -> Result<Self, ReadyError> {
-        Self::of(read(directory)?)
+        Self::read_with(directory, &[])
+    }
+
+    /// The same with what agents saw, whose days are in these folders or below.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and when one has nothing of the day, or all have too little.
+    pub fn read_with(directory: &Path, agents: &[PathBuf]) -> Result<Self, ReadyError> {
+        let recorded = read(directory)?;
+        if recorded.manifest.by == BY_AGENT {
+            return Err(ReadyError::Agent(directory.display().to_string()));
+        }
+        let (recorded, agents) = agents::joined(recorded, agents)?;
+        Ok(Self { agents, ..Self::of(recorded)? })
     }
 
     /// Rebuilds the world of a day.
@@ -104,7 +131,7 @@ impl Ready {
         check_groups(&manifest, &day)?;
         number_clients(&mut day)?;
         let twin = Twin::rebuild(&day, SEED)?;
-        Ok(Self { manifest, day, twin, like, unfinished })
+        Ok(Self { manifest, day, twin, like, unfinished, agents: 0 })
     }
 
     /// What a manifest says of the proxy, if a day of it can be replayed.

@@ -5,7 +5,7 @@
 //! | [`world`] | the rebuilt world as a scenario of the simulator |
 //! | [`answer`] | backtest, slices, percentiles with intervals, refusals |
 //! | [`causes`] | what the slowest requests waited for |
-//! | [`day`] | a recorded day from its files, made ready |
+//! | [`day`] | a recorded day from its files, joined with what agents saw, made ready |
 //! | [`import`] | logs of other proxies, and spans, as a recorded day |
 //! | [`question`] | what is asked about a day, and the reply |
 //! | [`bars`] | worlds whose truth is known: how often answers are right |

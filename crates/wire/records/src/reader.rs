@@ -41,10 +41,7 @@ pub struct Recorded {
 /// # Errors
 /// When there is none, when one of its files is missing or damaged, and when it is too large.
 pub fn read(directory: &Path) -> Result<Recorded, RecordsError> {
-    let path = directory.join(manifest::NAME);
-    let doing = "reading a manifest: is this the directory of a recorded day?";
-    let text = bounded(&path, manifest::BYTES_MAX, doing)?;
-    let manifest = Manifest::parse(&text, &path)?;
+    let manifest = read_manifest(directory)?;
     let (files, unfinished) = files(directory)?;
     let mut day = Day { strangers: vec![0; manifest.replicas.len()], ..Day::default() };
     let mut rows = Vec::new();
@@ -61,6 +58,16 @@ pub fn read(directory: &Path) -> Result<Recorded, RecordsError> {
     }
     day.rows = ordered(rows, files.first().is_some_and(|first| first.number > 0));
     Ok(Recorded { manifest, day, unfinished })
+}
+
+/// Reads what is known of the day in a directory beside its rows.
+///
+/// # Errors
+/// When there is none.
+pub fn read_manifest(directory: &Path) -> Result<Manifest, RecordsError> {
+    let path = directory.join(manifest::NAME);
+    let doing = "reading a manifest: is this the directory of a recorded day?";
+    Manifest::parse(&bounded(&path, manifest::BYTES_MAX, doing)?, &path)
 }
 
 /// The bytes of a file that is not too long.

@@ -71,6 +71,12 @@ impl OpenCall {
         Some(OpenAttempt { calls, datacenter, attempt, wants_notice: false, notice })
     }
 
+    /// The number that agents are told of it; `None` where nothing is recorded.
+    pub(super) fn number(&self) -> Option<u64> {
+        let call = self.call.as_ref().expect(Self::OPEN);
+        self.calls.dispatcher(self.datacenter).number(call)
+    }
+
     /// Takes over what learning an attempt's outcome means for the call.
     ///
     /// # Panics
@@ -200,6 +206,11 @@ impl OpenAttempt {
         let now = self.calls.read_at.get();
         let attempt = self.attempt.as_ref().expect(Self::OPEN);
         self.calls.dispatcher(self.datacenter).receive_dimmer(now, attempt, dimmer);
+    }
+
+    /// Notes how many bytes its answer has, before that is learnt from.
+    pub(super) fn note_size(&mut self, bytes: u64) {
+        self.attempt.as_mut().expect(Self::OPEN).note_size(bytes);
     }
 
     /// Whether its outcome was learnt.
