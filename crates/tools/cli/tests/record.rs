@@ -195,7 +195,7 @@ fn agents_record_what_they_served_and_the_proxys_day_is_joined_with_theirs() {
     let proxys = day(&world.days("upstream.shop")[0]).day;
     assert!(proxys.rows.iter().all(|row| row.served.is_none()));
     let mut join = Join::new(proxys);
-    let [mut strangers, mut unnumbered] = [0, 0];
+    let (mut strangers, mut unnumbered) = (0, 0);
     for agent in ["agent.1", "agent.2"] {
         let recorded = day(&world.days(agent)[0]);
         assert_eq!((&*recorded.manifest.by, recorded.manifest.replicas.len()), (BY_AGENT, 1));
@@ -212,8 +212,8 @@ fn agents_record_what_they_served_and_the_proxys_day_is_joined_with_theirs() {
     let secrets = |folder: &str| {
         let mut bytes = Vec::new();
         bytes_of(&world.directory().join(folder), &mut bytes);
-        let of = |secret: &&str| bytes.windows(secret.len()).any(|it| it == secret.as_bytes());
-        SECRETS.iter().filter(of).count()
+        let is_there = |secret: &str| bytes.windows(secret.len()).any(|it| it == secret.as_bytes());
+        SECRETS.into_iter().filter(|secret| is_there(secret)).count()
     };
     assert_eq!(secrets("agent.1") + secrets("agent.2"), 0);
 }
