@@ -257,7 +257,7 @@ fn an_agent_takes_every_line_off_and_believes_what_can_be() {
             &["factor=2"],
             &[""],
             &["7;factor=2, 8;factor=2"],
-            &[&long],
+            &[long.as_str()],
         ] {
             ask(&client, nonsense).await;
         }
