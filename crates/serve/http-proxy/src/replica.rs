@@ -30,6 +30,8 @@
 //! application in `Brownout-Optional`, and the proxies in `Brownout-Dimmer` and the report;
 //! `Dimming` has the details.
 //!
+//! The first request after a plan between data centres says what that brings ([`inflow`]).
+//!
 //! **Probes** ask for the report alone: over HTTP ([`PROBE_PATH`]), or in a datagram to the same
 //! port ([`datagram`]) by whoever got a key with an answer over HTTP. Who has one and asks for it
 //! with a request is told in a datagram if that must wait, with the report of that moment. The
@@ -61,10 +63,10 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Method, StatusCode};
 use tokio::task::JoinSet;
 
-use crate::agent_state::{AgentProbes, AgentState, BrownoutState};
+use crate::agent_state::{AgentProbes, AgentState};
 use crate::config::{AgentConfig, Switch};
 use crate::datagram::{self, ProbeKey, Wish};
-use crate::{brownout, hops, orca, recorded};
+use crate::{brownout, hops, inflow, orca, recorded};
 use admission::{Admission, Entering, Full, Slot};
 use book::{Book, Entry};
 use dimming::{Dimming, Visit};
@@ -247,10 +249,7 @@ impl Agent {
 
     /// How it stands.
     pub fn state(&self) -> AgentState {
-        let brownout = self
-            .dimming
-            .as_ref()
-            .map(|dimming| BrownoutState { state: dimming.state(), switch: dimming.switch() });
+        let brownout = self.dimming.as_ref().map(|dimming| dimming.stands());
         AgentState {
             waiting: self.admission.waiting(),
             in_service: self.admission.in_service(),
@@ -326,10 +325,14 @@ impl Agent {
         self.estimates.borrow_mut().arrived(now);
         let wish = Wish::take(request.headers_mut());
         let mut entry = self.enter(now, request.headers_mut());
+        let inflow = inflow::take(request.headers_mut());
         let mut span = self.span(&mut request, client);
         prepare_request(&mut request, client, &self.forwarding)?;
         hops::count(request.headers_mut())?;
-        let mut visit = self.dimming.as_ref().map(|dimming| dimming.arrive(now, &mut request));
+        let mut visit = self.dimming.as_ref().map(|dimming| {
+            dimming.expect(now, inflow);
+            dimming.arrive(now, &mut request)
+        });
         let slot = match self.slot(now, wish).await {
             Ok(slot) => slot,
             Err(refused) => {

@@ -14,6 +14,7 @@ use http::{HeaderValue, StatusCode};
 
 use crate::config::{Edge, HttpListenConfig};
 use crate::datagram::{self, ProbeKey};
+use crate::inflow;
 use crate::orca;
 use crate::prober::{AgentLine, Awaiting, Prober};
 use crate::redirected::{self, ORIGIN};
@@ -72,6 +73,8 @@ struct Replica {
     agent: Rc<AgentLine>,
     /// Whether it was said that TLS cannot be agreed on with it.
     has_said_no_tls: Cell<bool>,
+    /// The epoch of the plan whose inflow it was told last.
+    told_epoch: Cell<Option<u64>>,
 }
 
 impl Replica {
@@ -80,6 +83,7 @@ impl Replica {
             upstream: Upstream::with_tls(address, way.limits, way.tls.clone()),
             agent: Rc::default(),
             has_said_no_tls: Cell::new(false),
+            told_epoch: Cell::default(),
         })
     }
 }
@@ -270,6 +274,18 @@ impl Route {
         }
         let replica = self.connections.to(HOME, attempt.replica());
         self.connections.prober.listen(&replica.agent, attempt, headers)
+    }
+
+    /// What the replica at home is told of a plan that has just taken force, if it dims and was not
+    /// told.
+    pub(crate) fn inflow(&self, attempt: &OpenAttempt) -> Option<HeaderValue> {
+        let inflow = self.calls.split()?.inflow(self.calls.read_at())?;
+        if attempt.datacenter() != HOME || !attempt.is_to_dimmer() {
+            return None;
+        }
+        let replica = self.connections.to(HOME, attempt.replica());
+        let epoch = Some(inflow.epoch());
+        (replica.told_epoch.replace(epoch) != epoch).then(|| inflow::write(inflow))
     }
 
     /// Says once of a replica that it is there and cannot be spoken to: who sees that it "could not

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_core::Instant;
+use evenkeel_core::dimmer::Inflow;
 use evenkeel_core::units::Probability;
 use evenkeel_geo::ALL_PPM;
 use evenkeel_geo::demand::{DemandMeter, Lately};
 use evenkeel_geo::epoch::{Path, Report, SiteEntry, SiteId, SiteLiveness, SiteSet, Snapshot, Step};
-use evenkeel_geo::planner::{Plan, Planner};
+use evenkeel_geo::planner::{Inflows, Plan, Planner};
 use evenkeel_geo::split::{Enforced, Flow, PlanRow, Predicted, SplitConfig, SplitWindow, enforced};
 use tokio::sync::watch;
 
@@ -64,6 +65,8 @@ pub(super) struct Driver {
     content: ContentMeter,
     /// Where requests are hedged by the plans so far.
     hedges: SiteSet,
+    /// What plans bring this site, one after the other.
+    inflows: Inflows,
     /// Workers of this process.
     workers: usize,
     /// The rows of the last plans, the newest last.
@@ -77,6 +80,7 @@ struct Planned {
     plan: Plan,
     flows: Vec<Flow>,
     predicted: Vec<Predicted>,
+    inflow: Option<Inflow>,
     cpu: Duration,
 }
 
@@ -110,6 +114,7 @@ impl Driver {
             last: None,
             content,
             hedges: SiteSet::first(sites),
+            inflows: Inflows::default(),
             workers: 0,
             rows: VecDeque::new(),
             enforced: None,
@@ -210,7 +215,8 @@ impl Driver {
         drop(sync);
         self.hedges = hedges(self.hedges, &plan);
         let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
-        self.direct(&row, good_until, spare);
+        let inflow = self.inflows.follow(&plan, me);
+        self.direct(&row, good_until, (spare, inflow));
         let rows = self.sites().map(|site| plan.row(site)).collect();
         self.exports.plan(export::Planned { rows, good_until });
         self.plans += 1;
@@ -224,6 +230,7 @@ impl Driver {
         self.last = Some(Planned {
             flows: plan.flows(&snapshot),
             predicted: self.sites().map(|site| plan.predicted(site)).collect(),
+            inflow,
             snapshot,
             plan,
             cpu,
@@ -232,7 +239,12 @@ impl Driver {
     }
 
     /// Hands every worker of the site, of this process or a follower's, its part of a plan.
-    fn direct(&mut self, row: &PlanRow, good_until: Instant, spare_per_1000_s: Vec<u64>) {
+    fn direct(
+        &mut self,
+        row: &PlanRow,
+        good_until: Instant,
+        (spare_per_1000_s, inflow): (Vec<u64>, Option<Inflow>),
+    ) {
         if let Some(own) = self.home.ended() {
             let of = |row: &&PlanRow| row.epoch == own.epoch;
             if let Some(planned) = self.rows.iter().find(of) {
@@ -246,6 +258,7 @@ impl Driver {
             good_until,
             settings: self.hub.fingerprint,
             hedges: self.hedges,
+            inflow,
             parts,
         };
         let mut followers = self.hub.followers.borrow_mut();
@@ -253,7 +266,8 @@ impl Driver {
         drop(followers);
         let row = row.clone();
         let hedges = self.hedges;
-        let directed = Directive { row: row.clone(), parts, good_until, spare_per_1000_s, hedges };
+        let directed =
+            Directive { row: row.clone(), parts, good_until, spare_per_1000_s, hedges, inflow };
         self.home.direct(directed);
         self.rows.push_back(row);
         if self.rows.len() > ROWS_KEPT {
@@ -425,6 +439,7 @@ impl Driver {
             pairs: self.pairs(&last.plan),
             priced: PricedState::of(&last.plan, self.planner.prices(), (names, self.hedges)),
             answer: last.plan.answer.status.name().to_owned(),
+            inflow_factor: last.inflow.map(Inflow::factor),
             wants_capacity: last.plan.wants_capacity(),
             inputs: format!("{:016x}", hashes.inputs),
             hash: format!("{:016x}", hashes.plan),

@@ -245,6 +245,9 @@ pub struct PlanState {
     pub priced: Option<PricedState>,
     /// `optimal`, `bounded` (the effort ended before the proof) or `infeasible`.
     pub answer: String,
+    /// How many times as many requests it brings this site as would come without it; `None` where
+    /// that is next to nothing, or nobody knows.
+    pub inflow_factor: Option<f64>,
     /// Whether sites are short of servers.
     pub wants_capacity: bool,
     /// Hash of the rows it was made from; equal at all sites that agree.

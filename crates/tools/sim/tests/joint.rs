@@ -122,6 +122,25 @@ fn ten_wrong_profiles_cost_little_more_than_right_ones() {
 }
 
 #[test]
+fn a_site_that_is_whole_again_is_not_taken_for_a_smaller_one() {
+    // London has all its servers again at 75 s, and 0.6 of what they can do: from then until the
+    // next trouble, at 90 s, nothing is wrong anywhere.
+    let day = scenario("day.toml", &[]);
+    let (mut away, mut requests, mut all) = (0, 0, 0.0);
+    for seed in 1..=12 {
+        let report = evenkeel_sim::run(&day, "joint", seed);
+        let calm = report.windows.iter().filter(|it| (80.0..91.0).contains(&it.until_s));
+        for window in calm {
+            away += window.sites[1].away;
+            requests += window.sites[1].requests;
+        }
+        all += report.priced.expect("the scenario has prices").away / 12.0;
+    }
+    println!("{away} of {requests}, and {all:.3} of the whole day");
+    assert!(away * 20 < requests, "{away} of {requests} were served elsewhere");
+}
+
+#[test]
 fn users_of_a_site_that_is_down_go_to_the_nearest_other() {
     let faults = "faults=[{at='5s',crash=0}, {at='5s',crash=1}]";
     let sets = ["workload.duration=20s", "surges=[]", "run.warmup=0.5", faults];

@@ -31,6 +31,9 @@
 //! **Without a profile** ([`Prior::Guess`]) the scale is believed to be little, and more as more is
 //! served in time.
 //!
+//! **After a server more** nothing is learnt for [`SETTLES`]: who returns gets its share only once
+//! it has proven itself, and until then the others dim at a load that all can serve.
+//!
 //! **When it misleads.** A queue that an overload left looks like less speed for some periods. A
 //! site that collapsed, and is asked for little since, is believed again after half an hour. A
 //! site that dims without telling it looks fast. Of several sizes the first one counts. What never
@@ -82,6 +85,8 @@ const LEVEL_CHANGE: f64 = 0.15;
 /// Periods without which a load is not known, and standard errors below what was measured there.
 const LEVEL_PERIODS_MIN: f64 = 3.0;
 const LEVEL_SIGMAS: f64 = 3.0;
+/// How long a site with a server more is not measured: as long as an ejection lasts, and a trial.
+const SETTLES: Duration = Duration::from_secs(10);
 /// The quantile of the scale that plans use.
 const BOUND: f64 = 0.25;
 
@@ -146,6 +151,9 @@ pub struct Learner {
     prior: Vec<f64>,
     weights: Vec<f64>,
     is_contradicted: bool,
+    /// The servers of the last period, and how long those that came need.
+    servers: Option<u32>,
+    settles: Duration,
 }
 
 impl Learner {
@@ -168,6 +176,8 @@ impl Learner {
             likely: Learnt::AS_PROFILED,
             levels: BTreeMap::new(),
             levels_scale: 1.0,
+            servers: None,
+            settles: Duration::ZERO,
         };
         learner.restart();
         learner
@@ -202,7 +212,8 @@ impl Learner {
     /// Learns what a period of this length showed. `family` is the curve as profiled, from inside
     /// the site, hedged if requests were; `conditions` say how many servers served, without bias.
     ///
-    /// A period without requests, load or servers, or with more misses than requests, says nothing.
+    /// A period without requests, load or servers, or with more misses than requests, says nothing,
+    /// nor do those after a server has come.
     pub fn observe(
         &mut self,
         over: Duration,
@@ -210,6 +221,9 @@ impl Learner {
         conditions: &Conditions,
         seen: &Seen,
     ) {
+        if !self.is_settled(over, conditions.servers) {
+            return;
+        }
         let work = seen.load.value() * seen.work.value();
         let conditions = Conditions { learnt: Learnt::AS_PROFILED, ..*conditions };
         let Some(load) = family.profiled(work, &conditions) else { return };
@@ -238,6 +252,12 @@ impl Learner {
         self.likely = self.quantile(0.5);
         self.note_level(over, load, seen);
         self.believed = self.raised(self.quantile(BOUND), family, conditions.write_share);
+    }
+
+    fn is_settled(&mut self, over: Duration, servers: u32) -> bool {
+        let has_grown = self.servers.replace(servers).is_some_and(|before| before < servers);
+        self.settles = if has_grown { SETTLES } else { self.settles.saturating_sub(over) };
+        self.settles.is_zero()
     }
 
     fn note_level(&mut self, over: Duration, load: f64, seen: &Seen) {

@@ -10,6 +10,7 @@
 //! | file | does |
 //! |---|---|
 //! | this file | what is to be planned, and [`Planner::plan`] from top to bottom |
+//! | `inflow` | what a plan brings a site beyond the one before it |
 //! | `inputs` | rows and curves → quanta and tables: the [`Problem`](super::Problem) |
 //! | `outcome` | the [`Plan`]: a row for every site, and why |
 //! | `priced` | the same with dimmers and hedges, by price |
@@ -38,6 +39,7 @@
 //! **When it misleads.** Demand is a mean over the past: a surge is planned for an epoch later, and
 //! meanwhile the splitter's cap protects who receives. Curves are steady states.
 
+mod inflow;
 mod inputs;
 mod outcome;
 mod priced;
@@ -59,6 +61,7 @@ use super::{
 use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::{OutOfRange, Probability, Weight};
 
+pub use inflow::Inflows;
 use inputs::Inputs;
 pub use outcome::Plan;
 use priced::ByPrice;

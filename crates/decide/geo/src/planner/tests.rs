@@ -11,6 +11,7 @@ use evenkeel_core::units::Rate;
 use proptest::prelude::*;
 
 mod fights;
+mod inflow;
 mod priced;
 mod unequal;
 

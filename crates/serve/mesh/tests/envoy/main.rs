@@ -134,6 +134,7 @@ impl World {
             good_until,
             spare_per_1000_s: Vec::new(),
             hedges: evenkeel_geo::epoch::SiteSet::first(2),
+            inflow: None,
         };
         self.directives.send_replace(Some(Arc::new(directive)));
     }

@@ -201,6 +201,12 @@ impl OpenAttempt {
         self.notice.get().and_then(|notice| notice.take(waker))
     }
 
+    /// Whether its replica has ever told a dimmer.
+    pub fn is_to_dimmer(&self) -> bool {
+        let dispatcher = self.calls.dispatcher(self.datacenter);
+        dispatcher.fleet().replica(self.replica()).dimmer().is_some()
+    }
+
     /// Hears the replica's dimmer; before its answer is learnt.
     pub fn receive_dimmer(&self, dimmer: Dimmer) {
         let now = self.calls.read_at.get();

@@ -112,6 +112,7 @@ fn plans_go_from_the_board_to_envoy_and_reports_back() {
                 good_until,
                 spare_per_1000_s: Vec::new(),
                 hedges: evenkeel_geo::epoch::SiteSet::first(2),
+                inflow: None,
             },
         );
         let path = directory.join("shop.json");

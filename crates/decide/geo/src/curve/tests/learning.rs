@@ -151,6 +151,26 @@ fn one_period_replaces_no_curve() {
     }
 }
 
+/// Who returns is given its share only after its trial: until then the others dim at a load that
+/// all could serve.
+#[test]
+fn what_a_site_shows_while_a_server_returns_is_not_learnt() {
+    let mut site = Site::new(Prior::Profile, 1.0, 1.0, 1);
+    site.hills();
+    let dims =
+        Seen { load: rate(240.0), work: share(0.9), dimmed: share(1.0), requests: 600, missed: 0 };
+    let mut show = |servers: u32, periods: usize| {
+        for _ in 0..periods {
+            site.learner.observe(PERIOD, &site.family, &as_profiled(servers), &dims);
+        }
+        site.learner.believed()
+    };
+    let before = show(SERVERS / 2, 1);
+    assert_eq!(show(SERVERS, 4), before, "ten seconds");
+    // Then it is no accident any more.
+    assert!(show(SERVERS, 8).scale() < 0.7);
+}
+
 #[test]
 fn misses_at_every_load_are_odds_and_not_less_capacity() {
     for seed in 0..4 {
