@@ -23,6 +23,7 @@ use super::Home;
 use super::export::{self, Exports};
 use super::followers::{Follower, Gone, Unbelieved};
 use super::frame::Frame;
+use super::hour::LastHour;
 use super::hub::{Hub, Refusal, Refusals, deadline, rejection_name, unix_ns};
 use super::interference::Interference;
 use super::message::PlanPart;
@@ -59,6 +60,7 @@ pub(super) struct Driver {
     plans: u64,
     plans_cpu: Duration,
     last: Option<Planned>,
+    hour: LastHour,
     /// Where requests are hedged by the plans so far.
     hedges: SiteSet,
     /// Workers of this process.
@@ -104,6 +106,7 @@ impl Driver {
             plans: 0,
             plans_cpu: Duration::ZERO,
             last: None,
+            hour: LastHour::new(period),
             hedges: SiteSet::first(sites),
             workers: 0,
             rows: VecDeque::new(),
@@ -201,6 +204,7 @@ impl Driver {
         let good_until = sync.good_until(now, unix_ns(), epoch);
         sync.answered(epoch, plan.hashes());
         drop(sync);
+        self.look_back(now, &snapshot, cpu).await;
         self.hedges = hedges(self.hedges, &plan);
         let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
         self.direct(&row, good_until, spare);
@@ -222,6 +226,16 @@ impl Driver {
             cpu,
         });
         Ok(())
+    }
+
+    /// Prices the epoch that ends where this snapshot begins.
+    async fn look_back(&mut self, now: Instant, came: &Snapshot, plan_cpu: Duration) {
+        if let Some(last) = &self.last {
+            self.hour.note((&last.snapshot, &last.plan), self.hedges, came);
+        }
+        if let Err(error) = self.hour.go_on(now, &self.planner, plan_cpu).await {
+            self.alarm(format!("what the last minute cost is not known: {error}"));
+        }
     }
 
     /// Hands every worker of the site, of this process or a follower's, its part of a plan.
@@ -327,6 +341,7 @@ impl Driver {
             objective_ms: self.objective_ms(),
             sites: self.sites().map(|site| self.site(site)).collect(),
             plan: self.last.as_ref().map(|last| self.planned(last)),
+            hour: self.hour.state(),
             curves: self.interference.verdict().name(),
             learnt: self.interference.learnt(),
             alarms: self.alarms.iter().cloned().collect(),

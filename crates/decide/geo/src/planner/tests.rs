@@ -11,6 +11,7 @@ use evenkeel_core::units::Rate;
 use proptest::prelude::*;
 
 mod fights;
+mod past;
 mod priced;
 mod unequal;
 
