@@ -37,10 +37,8 @@ pub const REPLAY_EVERY: Duration = Duration::from_secs(60);
 pub const EPOCHS_KEPT: usize = 12;
 /// How long costs are kept.
 const KEPT_FOR: Duration = Duration::from_secs(3_600);
-/// CPU time of one replay, as far as that of plans tells it: 1 % of a core.
+/// CPU time of one replay, as far as the one before tells it: 1 % of a core.
 const CPU_MAX: Duration = Duration::from_millis(600);
-/// An epoch is replayed for about as much as so many plans.
-const PLANS_EACH: u32 = 3;
 
 /// One epoch that is over.
 #[derive(Clone, PartialEq, Debug)]
@@ -179,15 +177,16 @@ impl Past {
         });
     }
 
-    /// The epochs to replay now, if it is time; `plan_cpu` is what a plan takes lately.
-    pub fn due(&mut self, now: Instant, plan_cpu: Duration) -> Option<Vec<Epoch>> {
+    /// The epochs to replay now, if it is time; `epoch_cpu` is what each took lately. The first one
+    /// is replayed as soon as it is there.
+    pub fn due(&mut self, now: Instant, epoch_cpu: Duration) -> Option<Vec<Epoch>> {
         let is_early = self.since.is_some_and(|since| now.since(since) < REPLAY_EVERY);
         if is_early || self.waiting.is_empty() {
             return None;
         }
         self.since = Some(now);
         let epochs = core::mem::take(&mut self.waiting);
-        let most = nanos(CPU_MAX) / nanos(plan_cpu * PLANS_EACH).max(1);
+        let most = nanos(CPU_MAX) / nanos(epoch_cpu).max(1);
         let most = (most as usize).clamp(1, epochs.len());
         let last_of = |part: usize| (part + 1) * epochs.len() / most - 1;
         let chosen: Vec<usize> = (0..most).map(last_of).collect();

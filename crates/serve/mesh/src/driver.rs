@@ -204,7 +204,7 @@ impl Driver {
         let good_until = sync.good_until(now, unix_ns(), epoch);
         sync.answered(epoch, plan.hashes());
         drop(sync);
-        self.look_back(now, &snapshot, cpu).await;
+        self.look_back(now, &snapshot).await;
         self.hedges = hedges(self.hedges, &plan);
         let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
         self.direct(&row, good_until, spare);
@@ -229,11 +229,11 @@ impl Driver {
     }
 
     /// Prices the epoch that ends where this snapshot begins.
-    async fn look_back(&mut self, now: Instant, came: &Snapshot, plan_cpu: Duration) {
+    async fn look_back(&mut self, now: Instant, came: &Snapshot) {
         if let Some(last) = &self.last {
             self.hour.note((&last.snapshot, &last.plan), self.hedges, came);
         }
-        if let Err(error) = self.hour.go_on(now, &self.planner, plan_cpu).await {
+        if let Err(error) = self.hour.go_on(now, &self.planner).await {
             self.alarm(format!("what the last minute cost is not known: {error}"));
         }
     }

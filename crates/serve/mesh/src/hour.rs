@@ -18,13 +18,13 @@ use crate::state::HourState;
 pub(super) struct LastHour {
     past: Past,
     replaying: Option<JoinHandle<(Costs, Duration)>>,
-    /// CPU time of the last replay.
-    cpu: Duration,
+    /// Epochs of the last replay, and its CPU time.
+    last: (u32, Duration),
 }
 
 impl LastHour {
     pub(super) fn new(period: Duration) -> Self {
-        Self { past: Past::new(period), replaying: None, cpu: Duration::ZERO }
+        Self { past: Past::new(period), replaying: None, last: (1, Duration::ZERO) }
     }
 
     /// An epoch is over whose requests were hedged there; `came` is what the next plan is from.
@@ -38,21 +38,21 @@ impl LastHour {
     }
 
     /// Takes what a replay came to and begins the next one when it is time; an error is one of
-    /// ours. `plan_cpu` is what the last plan took.
+    /// ours.
     pub(super) async fn go_on(
         &mut self,
         now: Instant,
         planner: &Arc<Planner>,
-        plan_cpu: Duration,
     ) -> Result<(), String> {
         if let Some(replaying) = self.replaying.take_if(|it| it.is_finished()) {
             let (costs, cpu) = replaying.await.map_err(|error| error.to_string())?;
             self.past.take(now, costs);
-            self.cpu = cpu;
+            self.last.1 = cpu;
         }
         if self.replaying.is_none()
-            && let Some(epochs) = self.past.due(now, plan_cpu)
+            && let Some(epochs) = self.past.due(now, self.last.1 / self.last.0)
         {
+            self.last.0 = u32::try_from(epochs.len()).unwrap_or(u32::MAX).max(1);
             let planner = Arc::clone(planner);
             self.replaying = Some(tokio::task::spawn_blocking(move || {
                 let before = thread_cpu();
@@ -65,6 +65,6 @@ impl LastHour {
 
     /// It for people.
     pub(super) fn state(&self) -> Option<HourState> {
-        self.past.hour().map(|hour| HourState::of(&hour, self.cpu))
+        self.past.hour().map(|hour| HourState::of(&hour, self.last.1))
     }
 }
