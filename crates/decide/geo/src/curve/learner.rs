@@ -29,9 +29,7 @@
 //! contradicted ([`CONTRADICTED`]) it is not the first thing that is tried after the next change.
 //!
 //! **Without a profile** ([`Prior::Guess`]) the scale is believed to be little, and more as more is
-//! served in time: a capacity of half as much again as was, at most. The guessed curve rises
-//! slowly, so that a site that is never late would be taken for one that serves twice as much and
-//! more; where its knee is steep it does not.
+//! served in time.
 //!
 //! **When it misleads.** A queue that an overload left looks like less speed for some periods. A
 //! site that collapsed, and is asked for little since, is believed again after half an hour. A
@@ -86,12 +84,6 @@ const LEVEL_PERIODS_MIN: f64 = 3.0;
 const LEVEL_SIGMAS: f64 = 3.0;
 /// The quantile of the scale that plans use.
 const BOUND: f64 = 0.25;
-/// Without a profile, the capacity that plans use at most, over the load that was served in time;
-/// half of that load is forgotten in this time.
-const GUESS_GROWTH: f64 = 1.5;
-const SERVED_HALF_LIFE: Duration = Duration::from_secs(3_600);
-/// A load was served in time when no more than one in so many requests missed.
-const SERVED_MISSES: u64 = 20;
 
 /// What is known before anything is seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,8 +146,6 @@ pub struct Learner {
     prior: Vec<f64>,
     weights: Vec<f64>,
     is_contradicted: bool,
-    /// The most that was served in time lately, over the profiled capacity.
-    served: f64,
 }
 
 impl Learner {
@@ -178,7 +168,6 @@ impl Learner {
             likely: Learnt::AS_PROFILED,
             levels: BTreeMap::new(),
             levels_scale: 1.0,
-            served: 0.0,
         };
         learner.restart();
         learner
@@ -190,8 +179,7 @@ impl Learner {
         self.prior = self.prior_with(RIGHT);
         self.weights.clone_from(&self.prior);
         self.levels.clear();
-        self.served = 0.0;
-        (self.believed, self.likely) = (self.bound(), self.quantile(0.5));
+        (self.believed, self.likely) = (self.quantile(BOUND), self.quantile(0.5));
     }
 
     fn prior_with(&self, right: f64) -> Vec<f64> {
@@ -249,25 +237,7 @@ impl Learner {
         }
         self.likely = self.quantile(0.5);
         self.note_level(over, load, seen);
-        self.note_served(over, load / family.saturation(conditions.write_share), seen);
-        self.believed = self.raised(self.bound(), family, conditions.write_share);
-    }
-
-    fn note_served(&mut self, over: Duration, at_capacity: f64, seen: &Seen) {
-        self.served *= libm::exp2(-over.as_secs_f64() / SERVED_HALF_LIFE.as_secs_f64());
-        if seen.missed.saturating_mul(SERVED_MISSES) <= seen.requests {
-            self.served = self.served.max(at_capacity);
-        }
-    }
-
-    /// The scale that is likely to be less than the true one.
-    fn bound(&self) -> Learnt {
-        let bound = self.quantile(BOUND);
-        let most = (GUESS_GROWTH * self.served).max(GUESSED[0]);
-        match self.kind {
-            Prior::Guess if bound.scale() > most => Learnt::of(most, bound.odds()),
-            Prior::Guess | Prior::Profile => bound,
-        }
+        self.believed = self.raised(self.quantile(BOUND), family, conditions.write_share);
     }
 
     fn note_level(&mut self, over: Duration, load: f64, seen: &Seen) {

@@ -22,8 +22,6 @@ struct Site {
     truth: Learnt,
     /// Optional content is left out beyond this share of its true capacity.
     dims_at: f64,
-    /// Nobody is late up to the capacity, and all are beyond it.
-    is_steep: bool,
     family: Family,
     learner: Learner,
     rng: Rng,
@@ -34,7 +32,6 @@ impl Site {
         Self {
             truth: Learnt::of(scale, odds),
             dims_at: f64::INFINITY,
-            is_steep: false,
             family: profile(),
             learner: Learner::new(kind),
             rng: Rng::seeded(seed),
@@ -57,11 +54,7 @@ impl Site {
             let work = (self.dims_at / utilisation).min(1.0);
             let requests = (load * PERIOD.as_secs_f64()) as u64;
             // A dimmer keeps waits short whatever a steady state would be.
-            let miss = match work < 1.0 {
-                true => 1e-3,
-                false if self.is_steep => f64::from(u8::from(utilisation >= 1.0)),
-                false => self.miss(self.truth, load),
-            };
+            let miss = if work < 1.0 { 1e-3 } else { self.miss(self.truth, load) };
             let missed = (0..requests).filter(|_| self.rng.unit() < miss).count() as u64;
             let dimmed = share(f64::from(u8::from(work < 1.0)));
             let (load, work) = (rate(load), share(work));
@@ -127,23 +120,6 @@ fn without_a_profile_no_more_is_believed_than_was_seen_and_then_the_truth() {
         assert!(believed < 2.5 * 0.3 * scale, "{seed} {scale}: {believed}");
         site.hills();
         site.assert_learnt(0.15, &format!("{seed} {scale}"));
-    }
-}
-
-/// Even a site that is never late is not believed to serve far more than it was seen to: with a
-/// steep knee there is nothing beyond. And what it does serve is believed within some periods.
-#[test]
-fn without_a_profile_who_is_never_late_is_not_believed_to_serve_much_more() {
-    for (seed, scale) in [(0, 1.0), (1, 20.0)] {
-        let mut site = Site::new(Prior::Guess, scale, 1.0, seed);
-        site.is_steep = true;
-        for utilisation in [0.1, 0.3, 0.9] {
-            site.serve(100, utilisation);
-            let of_capacity = site.learner.believed().scale() / scale;
-            let least = utilisation.min(0.7);
-            let most = (1.51 * utilisation).max(0.11 / scale);
-            assert!((least..=most).contains(&of_capacity), "{seed} {scale}: {of_capacity}");
-        }
     }
 }
 
