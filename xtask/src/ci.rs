@@ -50,10 +50,9 @@ enum Run {
 }
 
 /// Every crate with every feature that tests know, as one build.
-const WHOLE: [&str; 5] = [
+const WHOLE: [&str; 4] = [
     "--profile=ci",
     "--workspace",
-    "--features=evenkeel/envoy",
     "--features=evenkeel/parquet",
     "--features=evenkeel-scylla/driver",
 ];

@@ -34,6 +34,7 @@
 //! violation, dimmers whole percents; every data centre computes the same.
 
 mod explain;
+mod parts;
 mod refine;
 
 use super::epoch::StableHash;
@@ -41,6 +42,8 @@ use super::problem::{COST_PPM_MAX, Problem, ProblemError};
 use super::question::{Answer, Effort, Overload, Question};
 use super::solve::solve;
 use super::{ALL_PPM, Objective};
+pub use parts::Parts;
+pub(crate) use parts::{SETPOINTS, Serving};
 use refine::Refining;
 
 /// The highest price, in millionths of a violation: ten violations.
@@ -426,8 +429,7 @@ impl Pricing {
 
     fn cost(&self, from: usize, to: usize, load: u32, state: State) -> u64 {
         let (service, prices) = (&self.services[to], &self.prices);
-        let work_ppm = service.work_ppm(state.dimmer);
-        let work = u64::from(load) * work_ppm;
+        let work = u64::from(load) * service.work_ppm(state.dimmer);
         let left_out = u64::from(prices.optional) * u64::from(FULL - state.dimmer);
         let wan = if from == to { 0 } else { u64::from(prices.wan) };
         let mut cost = self.late.ppm(from, to, work, state.is_hedged)
@@ -435,17 +437,36 @@ impl Pricing {
             + left_out / u64::from(FULL)
             + wan;
         if state.is_hedged {
-            let work_us = u128::from(service.full_us) * u128::from(work_ppm) / u128::from(PPM);
-            let copies = work_us * u128::from(self.extra_ppm) * u128::from(prices.node_second);
-            cost += u64::try_from(copies / u128::from(PPM * PPM)).unwrap_or(u64::MAX >> 1);
+            cost += self.copies_ppm(to, state.dimmer);
         }
         cost
     }
 
+    /// What the copies of a request cost, millionths of a violation.
+    fn copies_ppm(&self, to: usize, dimmer: u32) -> u64 {
+        let service = &self.services[to];
+        let work = u128::from(service.work_ppm(dimmer));
+        let work_us = u128::from(service.full_us) * work / u128::from(PPM);
+        let price = u128::from(self.prices.node_second);
+        let copies = work_us * u128::from(self.extra_ppm) * price;
+        u64::try_from(copies / u128::from(PPM * PPM)).unwrap_or(u64::MAX >> 1)
+    }
+
     /// The cheapest way to serve these users at this load: among equals the fullest, then unhedged.
     fn cheapest(&self, site: usize, load: u32, users: &[(usize, u32)]) -> State {
-        let of = |state: State| (self.sum(site, load, users, state), FULL - state.dimmer);
         let hedges: &[bool] = if self.late.hedged.is_some() { &[false, true] } else { &[false] };
+        self.cheapest_of(hedges, site, load, users)
+    }
+
+    /// The same with or without hedges only.
+    fn cheapest_of(
+        &self,
+        hedges: &[bool],
+        site: usize,
+        load: u32,
+        users: &[(usize, u32)],
+    ) -> State {
+        let of = |state: State| (self.sum(site, load, users, state), FULL - state.dimmer);
         let best_of = |dimmers: &mut dyn Iterator<Item = u32>, is_hedged: bool| {
             let states = dimmers.map(|dimmer| State { dimmer, is_hedged });
             states.min_by_key(|state| of(*state))

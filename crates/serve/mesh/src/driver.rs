@@ -25,6 +25,7 @@ use super::content::ContentMeter;
 use super::export::{self, Exports};
 use super::followers::{Follower, Gone, Unbelieved};
 use super::frame::Frame;
+use super::hour::LastHour;
 use super::hub::{Hub, Refusal, Refusals, deadline, rejection_name, unix_ns};
 use super::interference::Interference;
 use super::message::PlanPart;
@@ -63,6 +64,7 @@ pub(super) struct Driver {
     last: Option<Planned>,
     /// What replicas leave out in this epoch.
     content: ContentMeter,
+    hour: LastHour,
     /// Where requests are hedged by the plans so far.
     hedges: SiteSet,
     /// What plans bring this site, one after the other.
@@ -113,6 +115,7 @@ impl Driver {
             plans_cpu: Duration::ZERO,
             last: None,
             content,
+            hour: LastHour::new(period),
             hedges: SiteSet::first(sites),
             inflows: Inflows::default(),
             workers: 0,
@@ -213,6 +216,7 @@ impl Driver {
         let good_until = sync.good_until(now, unix_ns(), epoch);
         sync.answered(epoch, plan.hashes());
         drop(sync);
+        self.look_back(now, &snapshot).await;
         self.hedges = hedges(self.hedges, &plan);
         let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
         let inflow = self.inflows.follow(&plan, me);
@@ -236,6 +240,16 @@ impl Driver {
             cpu,
         });
         Ok(())
+    }
+
+    /// Prices the epoch that ends where this snapshot begins.
+    async fn look_back(&mut self, now: Instant, came: &Snapshot) {
+        if let Some(last) = &self.last {
+            self.hour.note((&last.snapshot, &last.plan), self.hedges, came);
+        }
+        if let Err(error) = self.hour.go_on(now, &self.planner).await {
+            self.alarm(format!("what the last minute cost is not known: {error}"));
+        }
     }
 
     /// Hands every worker of the site, of this process or a follower's, its part of a plan.
@@ -348,6 +362,7 @@ impl Driver {
             objective_ms: self.objective_ms(),
             sites: self.sites().map(|site| self.site(site)).collect(),
             plan: self.last.as_ref().map(|last| self.planned(last)),
+            hour: self.hour.state(),
             curves: self.interference.verdict().name(),
             learnt: self.interference.learnt(),
             alarms: self.alarms.iter().cloned().collect(),

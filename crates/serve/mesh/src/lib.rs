@@ -48,6 +48,7 @@ mod follower;
 mod follower_metrics;
 mod followers;
 pub mod frame;
+mod hour;
 mod hub;
 mod identity;
 mod interference;
@@ -90,9 +91,9 @@ pub use identity::Files;
 use identity::{Identity, server_name};
 pub use setup::{check, open};
 pub use state::{
-    AlarmState, ControllerState, CountsState, CurvePoint, DestinationState, EnforcedState,
-    FollowerState, LearntState, PairState, PathState, PlanState, PricedSiteState, PricedState,
-    RedirectState, SiteState,
+    AlarmState, ControllerState, CostState, CountsState, CurvePoint, DestinationState,
+    EnforcedState, FollowerState, HourState, LearntState, PairState, PathState, PlanState,
+    PricedSiteState, PricedState, RedirectState, SiteState,
 };
 
 /// The site that a mesh runs in: where its counts come from and its plans go.

@@ -56,7 +56,8 @@ use super::epoch::{RATE_MAX, SiteId, Snapshot, StableHash};
 use super::learnt::Learnt;
 use super::question::{Objective, Target};
 use super::{
-    ALL_PPM, Effort, OVERLOAD_PPM_MAX, Overload, PRICE_MAX, Question, SITES_MAX, WEIGHT_MAX, solve,
+    ALL_PPM, Effort, OVERLOAD_PPM_MAX, Overload, PRICE_MAX, Problem, Question, SITES_MAX,
+    WEIGHT_MAX, solve,
 };
 use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::{OutOfRange, Probability, Weight};
@@ -65,6 +66,7 @@ pub use inflow::Inflows;
 use inputs::Inputs;
 pub use outcome::Plan;
 use priced::ByPrice;
+pub(crate) use priced::Came;
 pub use priced::Pricing;
 pub use settings::Setting;
 
@@ -378,6 +380,18 @@ impl Planner {
             let planned = by_price.plan(snapshot, &inputs, &problem);
             return Plan::new(snapshot, inputs, problem, planned.answer.clone()).at(planned);
         }
+        self.answered(snapshot, inputs, problem)
+    }
+
+    /// The plan of an epoch by the aim alone, also where plans are by price: redirects in a loop of
+    /// their own.
+    pub(crate) fn plan_by_aim(&self, snapshot: &Snapshot) -> Plan {
+        let inputs = Inputs::new(self, snapshot);
+        let problem = inputs.problem(self, snapshot);
+        self.answered(snapshot, inputs, problem)
+    }
+
+    fn answered(&self, snapshot: &Snapshot, inputs: Inputs, problem: Problem) -> Plan {
         let question = self.question(problem.demand_total());
         let answer = solve(&problem, &question).expect("settings were checked for these sites");
         Plan::new(snapshot, inputs, problem, answer)

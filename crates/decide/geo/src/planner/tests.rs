@@ -12,6 +12,7 @@ use proptest::prelude::*;
 
 mod fights;
 mod inflow;
+mod past;
 mod priced;
 mod unequal;
 
