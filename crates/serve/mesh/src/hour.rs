@@ -9,7 +9,7 @@ use evenkeel_geo::epoch::{SiteSet, Snapshot};
 use evenkeel_geo::past::{Costs, Past};
 use evenkeel_geo::planner::{Plan, Planner};
 use evenkeel_runtime::clock::thread_cpu;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::state::HourState;
 
@@ -43,9 +43,9 @@ impl LastHour {
         &mut self,
         now: Instant,
         planner: &Arc<Planner>,
-    ) -> Result<(), String> {
+    ) -> Result<(), JoinError> {
         if let Some(replaying) = self.replaying.take_if(|it| it.is_finished()) {
-            let (costs, cpu) = replaying.await.map_err(|error| error.to_string())?;
+            let (costs, cpu) = replaying.await?;
             self.past.take(now, costs);
             self.last.1 = cpu;
         }
