@@ -1,10 +1,11 @@
 //! What the works of two copies of a request have in common: the correlation of their scores.
 //!
 //! Copies that were given up count for what they exceed: to leave them out would leave out long
-//! ones, and copies that are all short have less in common. A copy is given up when another answers, whose work has something in common
-//! with it; so all copies of a request are looked at together. Scores are normal, every two copies
-//! have the same correlation, and the likelihood of all that was seen is greatest at the truth
-//! (maximum likelihood for censored values; Kalbfleisch and Prentice, 2002, chapter 3).
+//! ones, and copies that are all short have less in common. A copy is given up when another
+//! answers, whose work has something in common with it; so all copies of a request are looked at
+//! together. Scores are normal, every two copies have the same correlation, and the likelihood of
+//! all that was seen is greatest at the truth (maximum likelihood for censored values; Kalbfleisch
+//! and Prentice, 2002, chapter 3).
 
 use evenkeel_core::distribution::normal;
 
