@@ -12,8 +12,10 @@ use evenkeel_sim::Scenario;
 use evenkeel_sim::world::{RecordConfig, record, windows};
 use evenkeel_twin::Twin;
 use evenkeel_twin::rows::percentile;
+use evenkeel_twin::twin::RebuildError;
+use thiserror::Error;
 
-use crate::answer::{Setup, WHOLE_MAX, predict, tests};
+use crate::answer::{Refusal, Setup, WHOLE_MAX, predict, tests};
 use crate::bars::{EXPLORED, EXPLORED_SHARE, PAIRS};
 use crate::observed::{Observed, TESTED};
 use crate::world::Change;
@@ -33,11 +35,25 @@ pub struct Choice {
     /// What was drawn.
     pub world: String,
     /// What the replay names and its true p99 over the best one's, or why it names nothing.
-    pub named: Result<(String, f64), String>,
+    pub named: Result<(String, f64), Unnamed>,
     /// The truly best.
     pub best: String,
     /// The true p99 of the shipped default over the best one's.
     pub unchanged: f64,
+}
+
+/// Why a replay names nothing.
+#[derive(Clone, Debug, Error)]
+pub enum Unnamed {
+    /// There is no world.
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+    /// The rebuilt world is not believed.
+    #[error("{0}")]
+    Day(Refusal),
+    /// One of the candidates has no answer.
+    #[error("{0}: {1}")]
+    Policy(String, Refusal),
 }
 
 impl Choice {
@@ -149,12 +165,12 @@ fn named(
     candidates: &[String],
     seed: u64,
     requests: u64,
-) -> Result<usize, String> {
+) -> Result<usize, Unnamed> {
     let explored = windows(requests as f64 / scenario.rate(), EXPLORED_SHARE, seed);
     let explore = Some((EXPLORED.to_owned(), explored));
     let config = RecordConfig { explore, pairs: PAIRS, ..RecordConfig::default() };
     let day = record(scenario, DEFAULT, seed, config);
-    let twin = Twin::rebuild(&day, seed).map_err(|error| error.to_string())?;
+    let twin = Twin::rebuild(&day, seed)?;
     drop(day);
     let observed = Observed::new(&twin, None);
     let setup = Setup {
@@ -164,11 +180,11 @@ fn named(
         pairs: PAIRS,
         whole_max: WHOLE_MAX,
     };
-    tests(&twin, &setup, &observed).map_err(|refusal| refusal.to_string())?;
+    tests(&twin, &setup, &observed).map_err(Unnamed::Day)?;
     let mut best = (f64::INFINITY, 0);
     for (place, policy) in candidates.iter().enumerate() {
         let change = Change::policy(policy);
-        let refused = |refusal: crate::answer::Refusal| format!("{policy}: {refusal}");
+        let refused = |refusal| Unnamed::Policy(policy.clone(), refusal);
         let answer = predict(&twin, &setup, &observed, &change, &[TESTED]).map_err(refused)?;
         answer.is_sure(&twin, &change).map_err(refused)?;
         let value_ns = answer.percentiles[0].value_ns;
