@@ -9,10 +9,15 @@
 //! | [`pauses`] | when a replica stood still |
 //! | [`speeds`] | how fast each replica was, over time |
 //! | [`works`] | what requests cost, apart from speeds and pauses |
+//! | [`common`] | what two copies of a request have in common |
 //! | [`twin`] | all of it: the world of the day |
+//! | [`rebuild`] | a day is rebuilt, part by part where it is long |
 
+pub mod common;
+mod draft;
 pub mod join;
 pub mod pauses;
+pub mod rebuild;
 pub mod rows;
 pub mod slots;
 pub mod speeds;
@@ -20,4 +25,5 @@ pub mod twin;
 pub mod visits;
 pub mod works;
 
+pub use rebuild::Rebuilder;
 pub use twin::Twin;

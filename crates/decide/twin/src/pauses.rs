@@ -12,6 +12,9 @@ use crate::works::Works;
 /// `-ln 10^-5`.
 const UNLIKELY: f64 = 11.5;
 
+/// Of up to so many in service it is known when they show nothing.
+const HARMLESS: usize = 64;
+
 /// Everything on a replica stood still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pause {
@@ -44,6 +47,9 @@ pub fn find(
     let mut pauses = Vec::new();
     let mean = works.mean();
     let (mut next, mut present) = (0, VecDeque::new());
+    // So many in service, each for at most this multiple of the speed, show nothing.
+    let harmless: Vec<f64> =
+        (0..HARMLESS).map(|count| works.at_hazard(UNLIKELY / count as f64).exp()).collect();
     for pair in left.windows(2) {
         let (from_ns, to_ns) = (pair[0], pair[1]);
         while let Some(one) = began.get(next).filter(|(start, _)| *start < to_ns) {
@@ -53,6 +59,11 @@ pub fn find(
         present.retain(|(_, left_ns)| *left_ns > from_ns);
         let scale = scale_ns(from_ns);
         if (to_ns - from_ns) as f64 * 4.0 < scale {
+            continue;
+        }
+        let ages_ns = present.iter().map(|(start, left)| to_ns.min(*left).saturating_sub(*start));
+        let age_ns = ages_ns.max().unwrap_or(0) as f64;
+        if harmless.get(present.len()).is_some_and(|least| age_ns < scale * least) {
             continue;
         }
         let log = |ns: u64| (ns.max(1) as f64 / scale).ln();

@@ -9,6 +9,10 @@ use evenkeel_core::distribution::normal;
 
 /// Fewer events say nothing of the tail beyond them.
 const TAIL_EVENTS: f64 = 30.0;
+/// Works that stand for those of all parts of a long day.
+const JOINED: usize = 1_000_000;
+/// Works that get their scores at a time: 8 MB.
+const CHUNK: usize = 1 << 20;
 /// Points of the curve of cumulative hazards.
 const POINTS: usize = 400;
 
@@ -63,7 +67,10 @@ impl Works {
 
     /// The share of works below this one: 0 to 1, neither of them.
     pub fn share(&self, log: f64) -> f64 {
-        let place = self.steps.partition_point(|(known, _)| *known < log);
+        self.share_at(self.steps.partition_point(|(known, _)| *known < log))
+    }
+
+    fn share_at(&self, place: usize) -> f64 {
         let least = 0.5 / (self.steps.len() as f64 + 1.0);
         let near = self.steps.get(place).or(self.steps.last());
         near.map_or(0.5, |(_, share)| *share).clamp(least, 1.0 - least)
@@ -72,6 +79,45 @@ impl Works {
     /// The same as a normal score.
     pub fn score(&self, log: f64) -> f64 {
         normal::quantile(self.share(log))
+    }
+
+    /// Replaces logarithms of works by their scores. In the order of works and not of their times,
+    /// as a search for each through a table of millions would wait for memory every time.
+    pub fn score_all<T>(&self, all: &mut [T], of: impl Fn(&mut T) -> &mut f32) {
+        for chunk in all.chunks_mut(CHUNK) {
+            let mut order: Vec<(f32, u32)> =
+                chunk.iter_mut().zip(0..).map(|(one, number)| (*of(one), number)).collect();
+            order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let (mut place, mut last, mut score) = (0, usize::MAX, 0.0);
+            for (log, number) in order {
+                let log = f64::from(log);
+                while self.steps.get(place).is_some_and(|(known, _)| *known < log) {
+                    place += 1;
+                }
+                if place != last {
+                    (last, score) = (place, normal::quantile(self.share_at(place)) as f32);
+                }
+                *of(&mut chunk[number as usize]) = score;
+            }
+        }
+    }
+
+    /// The logarithm of the work that has this normal score.
+    pub fn log(&self, score: f64) -> f64 {
+        let share = normal::cdf(score);
+        let place = self.steps.partition_point(|(_, known)| *known < share);
+        self.steps.get(place).or(self.steps.last()).map_or(0.0, |(log, _)| *log)
+    }
+
+    /// The law of several parts together, each with so many works.
+    pub fn joined(parts: &[(&Self, usize)]) -> Self {
+        let all = parts.iter().map(|(_, count)| count).sum::<usize>().max(1);
+        let mut seen = Vec::new();
+        for (works, count) in parts {
+            let points = (JOINED as u128 * *count as u128 / all as u128) as usize;
+            seen.extend(works.logs(points).map(|log| Seen { log, is_cut: false }));
+        }
+        Self::new(seen)
     }
 
     /// The score of a copy that was given up at this work, given what its request's other copy had
@@ -109,17 +155,34 @@ impl Works {
         at_below + (at_above - at_below) * (log - below) / (above - below).max(1e-12)
     }
 
+    /// The logarithm of the least known work with this cumulative hazard; infinite beyond them.
+    pub fn at_hazard(&self, hazard: f64) -> f64 {
+        let place = self.hazards.partition_point(|(_, known)| *known < hazard);
+        match place.checked_sub(1).and_then(|before| self.hazards.get(before)) {
+            Some((log, _)) if place < self.hazards.len() => *log,
+            Some((last, _)) => *last,
+            None => f64::NEG_INFINITY,
+        }
+    }
+
     /// Works in ascending order, so many, as multiples.
     pub fn table(&self, count: usize) -> Vec<f32> {
+        if self.is_empty() {
+            return vec![1.0; count];
+        }
+        self.logs(count).map(|log| log.exp() as f32).collect()
+    }
+
+    /// Logarithms of works in ascending order, so many; none where nothing was seen.
+    fn logs(&self, count: usize) -> impl Iterator<Item = f64> + '_ {
         let mut place = 0;
-        let work = |number: usize| {
+        (0..count).filter_map(move |number| {
             let share = (number as f64 + 0.5) / count as f64;
             while place + 1 < self.steps.len() && self.steps[place].1 < share - 1e-12 {
                 place += 1;
             }
-            self.steps.get(place).map_or(1.0, |(log, _)| log.exp() as f32)
-        };
-        (0..count).map(work).collect()
+            self.steps.get(place).map(|(log, _)| *log)
+        })
     }
 
     /// The mean work, as a multiple.

@@ -2,13 +2,12 @@
 
 use evenkeel_sim::Scenario;
 use evenkeel_sim::scenario::Spelling;
-use evenkeel_twin::rows::{End, percentile};
+use evenkeel_twin::rows::percentile;
 use evenkeel_twin::twin::Estimate;
 
 use crate::answer::{Answer, Refusal, Setup, Test, backtest_alone, predict, tests};
 use crate::causes::Causes;
 use crate::day::{Ready, ReadyError, like, proxy};
-use crate::played;
 use crate::world::Change;
 
 /// The percentiles that are told.
@@ -118,12 +117,12 @@ fn load(text: &str) -> Option<f64> {
 /// When there is no answer that can be trusted.
 pub fn ask(ready: &Ready, question: &Question, unproven: bool) -> Result<Reply, Refusal> {
     let setup = ready.setup()?;
-    let (twin, day) = (&ready.twin, &ready.day);
+    let (twin, observed) = (&ready.twin, &ready.observed);
     coarse(ready)?;
     let (backtest, slice) = if unproven && setup.explored.is_none() {
-        (backtest_alone(twin, &setup, day)?, None)
+        (backtest_alone(twin, &setup, observed)?, None)
     } else {
-        let [backtest, slice] = tests(twin, &setup, day)?;
+        let [backtest, slice] = tests(twin, &setup, observed)?;
         (backtest, Some(slice))
     };
     let asked = Setup { like: &question.like, ..setup };
@@ -132,18 +131,16 @@ pub fn ask(ready: &Ready, question: &Question, unproven: bool) -> Result<Reply, 
     let (answer, sure) = if hedges_blindly {
         (between(ready, &asked, change)?, Err(Refusal::NoPairs))
     } else {
-        let answer = predict(twin, &asked, change, &SHARES)?;
+        let answer = predict(twin, &asked, observed, change, &SHARES)?;
         let sure = answer.is_sure(twin, change);
         (answer, sure)
     };
-    let recorded = day.latencies(0);
-    let has_agents = day.rows.iter().any(|row| row.served.is_some());
     Ok(Reply {
         backtest,
         slice,
-        recorded_ns: SHARES.map(|share| percentile(&recorded, share)),
-        recorded_parts: played::parts(day, twin.length_ns()),
-        recorded_causes: has_agents.then(|| Causes::of(day, twin)),
+        recorded_ns: SHARES.map(|share| percentile(&observed.latencies[0], share)),
+        recorded_parts: observed.parts.clone(),
+        recorded_causes: observed.causes,
         answer,
         range: sure.err().or(slice.is_none().then_some(Refusal::NoSlice)),
     })
@@ -155,7 +152,7 @@ fn between(ready: &Ready, setup: &Setup<'_>, change: &Change) -> Result<Answer, 
     let mut answers = Vec::new();
     for value in [0.0, 1.0] {
         twin.correlation = Some(Estimate { value, error: 0.0 });
-        answers.push(predict(&twin, setup, change, &SHARES)?);
+        answers.push(predict(&twin, setup, &ready.observed, change, &SHARES)?);
     }
     let (Some(other), Some(mut answer)) = (answers.pop(), answers.pop()) else {
         return Err(Refusal::NoPairs);
@@ -170,10 +167,7 @@ fn between(ready: &Ready, setup: &Setup<'_>, change: &Change) -> Result<Answer, 
 
 /// Whether the source's clock is fine enough for what it tells.
 fn coarse(ready: &Ready) -> Result<(), Refusal> {
-    let answered = ready.day.rows.iter().filter(|row| row.end == End::Answered);
-    let mut all: Vec<u64> = answered.map(|row| row.latency_ns).collect();
-    all.sort_unstable();
-    let median_ns = percentile(&all, 0.5).unwrap_or(0);
+    let median_ns = percentile(&ready.observed.latencies[0], 0.5).unwrap_or(0);
     let step_ns = ready.manifest.resolution_ns;
     // A microsecond is as fine as files hold.
     if step_ns > 1_000 && median_ns < STEPS_MIN * step_ns {

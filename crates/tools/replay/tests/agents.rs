@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_records::manifest::{BY_AGENT, BY_RUN};
 use evenkeel_records::{DayWriter, Limits, Manifest};
 use evenkeel_replay::answer::Refusal;
-use evenkeel_replay::day::{Ready, ReadyError};
+use evenkeel_replay::day::{Ready, ReadyError, joined};
 use evenkeel_replay::question::{Question, ask};
 use evenkeel_settings::Node;
 use evenkeel_sim::Scenario;
@@ -109,16 +109,17 @@ fn days_of_proxy_and_agents_are_one_day_whatever_their_clocks_say() {
     agents(&folder.0, &day, 0);
     let ready = Ready::read_with(&directory, std::slice::from_ref(&folder.0)).unwrap();
     assert_eq!((ready.agents, ready.twin.unseen), (3, 0.0));
+    let rows = joined(&directory, std::slice::from_ref(&folder.0)).unwrap().0.day.rows;
     // Only the beginning and the end, which not all agents saw, are missing.
-    let first = ready.day.rows.first().unwrap().request;
+    let first = rows.first().unwrap().request;
     let begin = day.rows.iter().position(|row| row.request == first).unwrap();
-    assert!(begin < 20 && day.rows.len() - ready.day.rows.len() < 40, "{begin}");
+    assert!(begin < 20 && day.rows.len() - rows.len() < 40, "{begin}");
     let us = |ns: u64| (ns + 500) / 1_000;
     let told = |row: &Row| {
         row.served.map(|served| (us(served.wait_ns), us(served.service_ns), served.queue))
     };
     let mut cancelled = 0;
-    for (joined, true_one) in ready.day.rows.iter().zip(&day.rows[begin..]) {
+    for (joined, true_one) in rows.iter().zip(&day.rows[begin..]) {
         let of = |row: &Row| (row.request, row.replica, row.why, told(row));
         assert_eq!(of(joined), of(true_one));
         cancelled += usize::from(joined.end == End::Cancelled && joined.served.is_some());

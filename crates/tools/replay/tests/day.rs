@@ -220,12 +220,12 @@ fn groups_that_the_simulator_has_not_are_refused_and_clients_are_numbered() {
     assert!(matches!(refused, ReadyError::Groups(5, 5, _)), "{refused}");
     let mut forged = recorded.clone();
     forged.day.rows[7].client = u16::MAX;
-    let day = Ready::of(forged).unwrap().day;
-    assert_eq!(day.rows.iter().map(|row| row.client).max(), Some(1));
+    let twin = Ready::of(forged).unwrap().twin;
+    assert_eq!(twin.requests.iter().map(|request| request.client).max(), Some(1));
     let mut many = recorded;
     many.day.rows.iter_mut().zip(0..1_025).for_each(|(row, client)| row.client = client);
     let wrong = Ready::of(many).unwrap_err();
-    assert!(matches!(wrong, ReadyError::Clients(1_025)) && !wrong.is_refusal(), "{wrong}");
+    assert!(matches!(wrong, ReadyError::Clients(1_024)) && !wrong.is_refusal(), "{wrong}");
 }
 
 #[test]

@@ -1,28 +1,45 @@
-//! `cargo xtask replay-bars --simulated`: how often replays of known worlds are right.
+//! `cargo xtask replay-bars`: how often replays of known worlds are right, and what they cost.
+
+mod speed;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use evenkeel_replay::bars::{Outcome, WORLDS, ask, summary};
+use evenkeel_replay::random;
 
 const USAGE: &str = "\
 usage: cargo xtask replay-bars --simulated [--requests N] [--seeds N] [--world NAME]
 
 Records each of eight worlds, rebuilds it from the rows, replays it under other policies and
-compares with the world itself under these. Without options: 1,000,000 requests, 10 seeds.";
+compares with the world itself under these. Without options: 1,000,000 requests, 10 seeds.
+
+       cargo xtask replay-bars --speed [--requests N]
+
+Records a day of the first world and replays it: CPU time and memory. Without options: 10,000,000
+requests.
+
+       cargo xtask replay-bars --random [--requests N] [--seeds N]
+
+Draws a world from each seed, records its day under the shipped default, lets a replay name the best
+of five policies with hedges and without, and says how far that is from the truly best. Without
+options: 1,000,000 requests, 10 seeds.";
 
 struct Options {
+    is_random: bool,
     requests: u64,
     seeds: u64,
     world: Option<String>,
 }
 
 fn options(words: &[String]) -> Option<Options> {
-    let mut options = Options { requests: 1_000_000, seeds: 10, world: None };
+    let mut options = Options { is_random: false, requests: 1_000_000, seeds: 10, world: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--simulated" => {}
+            "--random" => options.is_random = true,
             "--requests" => options.requests = words.next()?.parse().ok()?,
             "--seeds" => options.seeds = words.next()?.parse().ok()?,
             "--world" => options.world = Some(words.next()?.clone()),
@@ -46,12 +63,57 @@ fn print(out: &mut impl std::io::Write, outcome: &Outcome) -> std::io::Result<()
     }
 }
 
+/// What is asked of the cost alone; `None` if it is not.
+fn of_speed(words: &[String]) -> Option<ExitCode> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["--speed"] => speed::measure(10_000_000),
+        ["--speed", "--requests", count] => speed::measure(count.parse().ok()?),
+        [what @ ("--record" | "--replay"), directory, count] => {
+            speed::part(what, Path::new(directory), count.parse().ok()?).map(|()| true)
+        }
+        _ => return None,
+    };
+    match done {
+        Ok(true) => Some(ExitCode::SUCCESS),
+        Ok(false) => Some(ExitCode::FAILURE),
+        Err(error) => {
+            eprintln!("{error}");
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn choices(options: &Options) -> ExitCode {
+    let mut all = Vec::new();
+    for seed in 1..=options.seeds {
+        match random::choose(seed, options.requests) {
+            Ok(choice) => {
+                println!("{}", choice.told());
+                all.push(choice);
+            }
+            Err(problems) => {
+                eprintln!("{problems}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    print!("{}", random::summary(&all));
+    ExitCode::SUCCESS
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(code) = of_speed(&words) {
+        return code;
+    }
     let Some(options) = options(&words) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if options.is_random {
+        return choices(&options);
+    }
     let mut out = std::io::stdout().lock();
     let mut all = Vec::new();
     for seed in 1..=options.seeds {
