@@ -59,7 +59,7 @@ fn what_a_server_says_of_known_commands_puts_them_where_our_table_has_them() {
             // Which keys it uses is not said, or it has parts.
             (Class::Read | Class::Write(_) | Class::Rewritten(..) | Class::Effects, Err(_)) => {}
             (Class::Waits(_) | Class::Refused(_), noted) => {
-                assert!(noted.is_err() || command.name == "restore-asking", "{name}: {noted:?}")
+                assert!(noted.is_err() || command.name == "restore-asking", "{name}: {noted:?}");
             }
             // What is answered here, or is about all keys, names none; cursors are another matter.
             (Class::Local(_) | Class::Whole(_), noted) => {
