@@ -1,6 +1,6 @@
-//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`, `pgo`,
-//! `compare`, `replay-bars`, `drivers`, `histories`, `redis-apps`, `redis-clients`, `redis-suites`
-//! and `bench`.
+//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `commands`,
+//! `package`, `pgo`, `compare`, `replay-bars`, `drivers`, `histories`, `redis-apps`,
+//! `redis-clients`, `redis-suites` and `bench`.
 //!
 //! Everything a contributor or a CI machine runs is Rust code here and in `tidy`, so that it is
 //! read, formatted and tested like the rest and needs no tool beyond cargo.
@@ -44,6 +44,8 @@ usage: cargo xtask COMMAND
                         that are missing, or those for tests
   schema                the JSON Schema of configurations, docs/evenkeel.schema.json, from the
                         tables of docs/configuration.md
+  commands              what becomes of each command of Redis before duplicates, in
+                        docs/duplicates-commands.md, from the table of the code
   package [OPTIONS]     a Debian package, a container image, SBOM and checksums in
                         target/package; --help: options
   pgo                   the program of packages by a profile of its own work, which packages with
@@ -135,6 +137,10 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["package", options @ ..] => package::run(options),
         ["pgo"] => pgo::run(),
         ["schema"] => xtask_tidy::schema::write(),
+        ["commands"] => workspace::run_cargo(
+            &["test", "-p", "evenkeel-stores", "--lib", "the_page_in_the_documentation"],
+            &[("EVENKEEL_WRITE_PAGE", "1")],
+        ),
         ["compare", options @ ..] => compare::run(options),
         ["predict", options @ ..] => predict::run(options),
         ["replay-bars", options @ ..] => {

@@ -437,7 +437,7 @@ impl Inner {
         u64::try_from((self.expiry.unix_ms)().saturating_add(ahead)).unwrap_or(0)
     }
 
-    fn all_live(&self) -> ServerSet {
+    pub(super) fn all_live(&self) -> ServerSet {
         let partitions = 0..self.members.partitions();
         partitions.fold(ServerSet::EMPTY, |all, it| all.or(self.members.live(it)))
     }

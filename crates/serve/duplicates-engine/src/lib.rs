@@ -29,6 +29,7 @@
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
+//! | `newer.rs` | commands that our table does not have and all duplicates do |
 //! | `users.rs` | who a client is, and what it may do |
 //! | `answered_here.rs` | the same within `MULTI` |
 //! | `asking.rs` | questions about servers, not about keys: one duplicate is asked, or all |
@@ -91,6 +92,7 @@ mod local;
 mod manage;
 mod monitor;
 mod moving;
+mod newer;
 mod pause;
 mod places;
 mod read_counts;
@@ -667,6 +669,7 @@ impl Inner {
         self.look_at_effects();
         self.doubt_again();
         self.end_late_questions();
+        self.look_at_newer();
         self.look_at_wait_list();
         self.look_at_key_events();
         self.tell_shown();
