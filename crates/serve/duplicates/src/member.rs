@@ -264,14 +264,16 @@ async fn check(
     connector: &Connector,
     ordered: &mut Link,
 ) -> Result<(), FencingError> {
-    let databases = redis_check::databases(connector, ordered).await?;
-    {
-        let mut inner = engine.borrow();
-        inner.servers[server].version = redis_check::version(connector, ordered);
-        inner.servers[server].databases = Some(databases);
-    }
+    // First: who is none does not count where clients are told what all can do.
     if let Some(unsure) = redis_check::check(connector, ordered).await? {
         engine.borrow().is_unsure(server, &unsure);
+    }
+    let databases = redis_check::databases(connector, ordered).await?;
+    let version = redis_check::version(connector, ordered).await?;
+    {
+        let mut inner = engine.borrow();
+        inner.servers[server].version = version;
+        inner.servers[server].databases = Some(databases);
     }
     if engine.look().config.log.place == LogPlace::Memory
         && let Some(unsure) = redis_check::check_backlog(connector, ordered).await?

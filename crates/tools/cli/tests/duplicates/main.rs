@@ -10,6 +10,7 @@ mod cluster;
 mod common;
 #[cfg(target_os = "linux")]
 mod deeds;
+mod ensemble;
 #[cfg(target_os = "linux")]
 mod full;
 mod groups;
@@ -74,6 +75,11 @@ fn strong_reads_of_one_duplicate_are_linearizable_whoever_leads() {
 #[test]
 fn nothing_is_acknowledged_when_the_lease_cannot_be_renewed() {
     leadership::without_etcd();
+}
+
+#[test]
+fn a_front_leads_on_while_members_of_etcd_die_one_at_a_time() {
+    ensemble::members_die();
 }
 
 #[test]
