@@ -1,6 +1,7 @@
 //! `[duplicates.NAME]`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use evenkeel_core::request::redundancy::HedgeConfig;
 use evenkeel_core::units::Probability;
 use evenkeel_ordered::{Acknowledge, Consistency, MembersConfig, SERVERS_MAX};
 use evenkeel_planner::duplicates::policy::Prices;
+use evenkeel_planner::duplicates::quiet::Settings as NightSettings;
 use evenkeel_settings::address::{self, Address, ServerAddress};
 use evenkeel_settings::common::{HOUR, MS, SECOND, check_name, file};
 use evenkeel_settings::shared::{self, duration};
@@ -101,6 +103,7 @@ impl<'a> Duplicates<'a> {
         let servers: Vec<Address<'a>> = servers.into_iter().chain(more).collect();
         address::check_repeated(&servers);
         let count = partitions.len().max(1);
+        let fewest = partitions.iter().map(Vec::len).min().unwrap_or(1) as u32;
         let is_single = spares.is_empty() && partitions.iter().all(|of| of.len() < 2);
         let shards = table.key("shards").integer().between(count..=SLOTS).or(64.max(count));
         let members = members(table);
@@ -135,7 +138,7 @@ impl<'a> Duplicates<'a> {
             idle_max: table.key("idle_max").duration().between(SECOND..=24 * HOUR).optional(),
             drain,
             check_rate: table.key("check_rate").integer().between(0..=1_000).or(100),
-            manager: manager(table),
+            manager: manager(table, fewest),
             etcd: etcd(table, name),
         };
         if config.cluster.is_some() && config.cluster_address().is_none() {
@@ -241,7 +244,7 @@ fn map(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
 }
 
 /// `objective`, and what makes sense with it only.
-fn manager(table: &mut Table<'_>) -> Option<ManagerSettings> {
+fn manager(table: &mut Table<'_>, fewest: u32) -> Option<ManagerSettings> {
     let objective = table.key("objective").duration().between(MS / 10..=HOUR).optional();
     let default = ManagerSettings::new(objective.unwrap_or(MS));
     let target = table.key("target").probability().between(0.0..=0.999_999_999);
@@ -255,15 +258,29 @@ fn manager(table: &mut Table<'_>) -> Option<ManagerSettings> {
         }
     });
     let acts = table.key("mode").variant(&ACTS).or(default.acts);
+    let has_nights = table.key("night").boolean().or(false);
+    let least = table.key("night_duplicates_min").integer().between(1..=SERVERS_MAX as u32);
+    // As many as the smallest partition has, which is what was asked for, unless it is said.
+    let least = NonZeroU32::new(least.or(fewest)).unwrap_or(NonZeroU32::MIN);
+    if has_nights && !acts {
+        let expected = "mode = \"move\" too: at night duplicates go and come back";
+        table.problem("night", Mismatch::new("night = true without it", expected));
+    }
+    if has_nights && matches!(table.key("log").value(), Some(Value::Text(log)) if log == "memory") {
+        // A node that was closed for hours is known by the log alone.
+        let expected = "log = \"disk\": it tells what a node that returns has missed";
+        table.problem("night", Mismatch::new("night = true with log = \"memory\"", expected));
+    }
     if table.key("objective").value().is_none() {
-        for key in ["target", "cost", "mode"] {
+        for key in ["target", "cost", "mode", "night"] {
             if table.key(key).value().is_some() {
                 let expected = "objective too, such as objective = \"5ms\"";
                 table.problem(key, Mismatch::new(format!("{key} without objective"), expected));
             }
         }
     }
-    objective.map(|_| ManagerSettings { target, prices, acts, ..default })
+    let night = has_nights.then(|| NightSettings::new(least));
+    objective.map(|_| ManagerSettings { target, prices, acts, night, ..default })
 }
 
 fn members(table: &mut Table<'_>) -> MembersConfig {

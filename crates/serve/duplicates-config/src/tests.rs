@@ -91,3 +91,23 @@ fn what_groups_need_is_said() {
         assert!(problems.contains(says), "{more}: {problems}");
     }
 }
+
+#[test]
+fn nights_need_a_manager_that_acts_and_a_log_on_disk() {
+    let least = |more: &str| {
+        let manager = read_instead("partitions", more).unwrap().manager.unwrap();
+        manager.night.map(|night| night.duplicates_min.get())
+    };
+    let acts = "objective = '5ms'\nmode = 'move'\npartitions = [['a:1', 'b:1'], ['c:1', 'd:1']]";
+    assert_eq!(least(acts), None, "off by default");
+    assert_eq!(least(&format!("{acts}\nnight = true")), Some(2), "what was asked for");
+    assert_eq!(least(&format!("{acts}\nnight = true\nnight_duplicates_min = 1")), Some(1));
+    for (more, expected) in [
+        ("night = true", "objective too"),
+        ("night = true\nobjective = '5ms'", "mode = \"move\" too"),
+        ("night = true\nobjective = '5ms'\nmode = 'move'\nlog = 'memory'", "log = \"disk\""),
+    ] {
+        let problems = read(more).unwrap_err().to_string();
+        assert!(problems.contains(expected), "{more}: {problems}");
+    }
+}

@@ -245,6 +245,9 @@ impl Inner {
         let slot = self.slot(id);
         let manager = self.manager.as_mut();
         let sample = manager.and_then(|it| it.sent(self.now, (shard, partition), to.len()));
+        let of = self.counts.of(partition);
+        let copies = if write.is_some() { &mut of.write_copies } else { &mut of.read_copies };
+        *copies += to.len() as u64;
         let level = if write.is_some() { self.members.acknowledge() } else { Acknowledge::One };
         self.calls.insert(Call {
             copies: Copies::sent(to),

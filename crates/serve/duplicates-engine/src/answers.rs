@@ -214,11 +214,15 @@ impl Inner {
             _ if call.removes_expired => {}
             Some(mirror) if is_mirror => {
                 differs = *mirror.digest.get_or_insert(digest) != digest;
-                self.counts.disagreements += u64::from(differs);
+                if differs {
+                    self.counts.found(partition);
+                }
             }
             _ if *call.digest.get_or_insert(digest) != digest => {
                 differs = call.others.is_empty(); // it is followed once
-                self.counts.disagreements += u64::from(differs && write.is_some());
+                if differs && write.is_some() {
+                    self.counts.found(partition);
+                }
                 call.others.push((server, digest, reply.to_vec()));
             }
             _ => {}

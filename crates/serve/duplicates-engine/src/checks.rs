@@ -158,6 +158,11 @@ impl Inner {
         self.checks.undecided.len()
     }
 
+    /// Those of a partition.
+    pub(super) fn undecided_of(&self, partition: usize) -> usize {
+        self.checks.undecided.iter().filter(|one| one.0 == partition).count()
+    }
+
     fn accesses(&self) -> u64 {
         self.counts.wrote.count() + self.counts.reads.count()
     }
@@ -461,7 +466,7 @@ impl Inner {
                 Verdict::Odd(servers) => {
                     odd = odd.or(servers);
                     first.get_or_insert_with(|| it.key.clone());
-                    self.counts.disagreements += 1;
+                    self.counts.found(round.partition);
                 }
                 Verdict::Undecided => self.note_undecided(round.partition, &it.key, &said),
                 Verdict::Equal | Verdict::Expiring if it.is_done => {
@@ -500,7 +505,7 @@ impl Inner {
             );
         }
         for server in refilled.iter() {
-            self.counts.disagreements += 1;
+            self.counts.found(round.partition);
             self.quarantine(server, "it was emptied by somebody else");
         }
     }
@@ -511,7 +516,7 @@ impl Inner {
         if undecided.iter().any(|it| it.0 == partition && &*it.1 == key) {
             return;
         }
-        self.counts.disagreements += 1;
+        self.counts.found(partition);
         if undecided.is_empty() {
             let who: Vec<String> =
                 said.iter().map(|it| self.connectors[it.server].to_string()).collect();

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use super::error_counts::ErrorCounts;
+use evenkeel_core::Instant;
 use evenkeel_core::distribution::Recorder;
 use evenkeel_ordered::Dropped;
 
 /// Counters since the service began.
 #[derive(Debug)]
 pub(super) struct Counts {
+    /// Since when.
+    pub(super) since: Instant,
+    /// By partition, as far as there was something to count.
+    partitions: Vec<PartitionCounts>,
     pub(super) clients: u64,
     /// What clients were told instead of an answer.
     pub(super) errors: ErrorCounts,
@@ -34,6 +39,22 @@ pub(super) struct Counts {
     pub(super) wrote: Recorder,
 }
 
+/// Of one partition.
+#[derive(Debug, Default)]
+pub(super) struct PartitionCounts {
+    /// Copies of reads and of writes that went to duplicates.
+    pub(super) read_copies: u64,
+    pub(super) write_copies: u64,
+    /// Writes answered differently, and keys and duplicates found to differ.
+    pub(super) found: u64,
+    /// Duplicates that had differed and were filled again from another, or from the log.
+    pub(super) copied_again: u64,
+    pub(super) restored_again: u64,
+    /// Latencies to clients.
+    pub(super) reads: Recorder,
+    pub(super) wrote: Recorder,
+}
+
 /// Of one duplicate.
 #[derive(Debug, Default)]
 pub(super) struct ServerCounts {
@@ -43,8 +64,10 @@ pub(super) struct ServerCounts {
 }
 
 impl Counts {
-    pub(super) fn new(servers: usize) -> Self {
+    pub(super) fn new(servers: usize, since: Instant) -> Self {
         Self {
+            since,
+            partitions: Vec::new(),
             clients: 0,
             errors: ErrorCounts::default(),
             writes: 0,
@@ -83,8 +106,29 @@ impl Counts {
     }
 
     #[inline]
-    pub(super) fn done(&mut self, is_write: bool, latency: Duration) {
-        if is_write { self.wrote.record(latency) } else { self.reads.record(latency) }
+    pub(super) fn done(&mut self, partition: usize, is_write: bool, latency: Duration) {
+        if is_write {
+            self.wrote.record(latency)
+        } else {
+            self.reads.record(latency)
+        }
+        let of = self.of(partition);
+        if is_write { of.wrote.record(latency) } else { of.reads.record(latency) }
+    }
+
+    /// What is counted of a partition.
+    #[inline]
+    pub(super) fn of(&mut self, partition: usize) -> &mut PartitionCounts {
+        while self.partitions.len() <= partition {
+            self.partitions.push(PartitionCounts::default());
+        }
+        &mut self.partitions[partition]
+    }
+
+    /// Something differs between duplicates of a partition.
+    pub(super) fn found(&mut self, partition: usize) {
+        self.disagreements += 1;
+        self.of(partition).found += 1;
     }
 
     pub(super) const fn given_up(&mut self, is_write: bool) {

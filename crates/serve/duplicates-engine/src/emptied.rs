@@ -77,7 +77,7 @@ impl Inner {
             reply => payload(reply).is_none(),
         };
         if is_emptied && self.is_refillable(server) {
-            self.counts.disagreements += 1;
+            self.counts.found(self.members.partition(server));
             self.quarantine(server, "it was emptied by somebody else");
             return Err(None);
         }

@@ -71,6 +71,7 @@ impl Inner {
             seed: self.history.last().epoch.0,
             arrangement: self.serial,
             spares: self.spares_left(),
+            nights: self.manager.take().and_then(|before| before.nights()),
         };
         self.manager = Manager::start(settings, &partitions, self.map.shards(), begun)
             .inspect_err(|error| tracing::warn!(%error, "nothing will be advised"))

@@ -379,7 +379,7 @@ impl Engine {
             members,
             reads,
             silent: ServerSet::EMPTY,
-            counts: Counts::new(servers),
+            counts: Counts::new(servers, clock.now()),
             manager: None,
             users: users::now(&known_users),
             permissions: Permissions::of(known_users),
@@ -662,7 +662,10 @@ impl Inner {
             }
         }
         if let Some(manager) = &mut self.manager {
-            manager.tick(self.now, |shard| self.map.partition(shard));
+            let is_serving = |server| self.members.state(server) == ReplicaState::InSync;
+            let is_away = (0..self.members.partitions())
+                .any(|of| !self.members.configured(of).iter().all(is_serving));
+            manager.tick(self.now, is_away, |shard| self.map.partition(shard));
             self.changes.came.notify_one(); // it may advise something
         }
         self.advance_move();

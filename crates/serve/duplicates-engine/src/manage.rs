@@ -75,12 +75,19 @@ impl Inner {
     /// Duplicates that the manager may take itself, where they are counted.
     pub fn spares_left(&self) -> Option<usize> {
         let acts = self.config.manager.is_some_and(|settings| settings.acts);
-        (acts && !self.makes_its_own()).then(|| self.spares().count())
+        // What is left empty is closed before anything else is done, and is spare then.
+        let has_nights = self.config.manager.is_some_and(|settings| settings.night.is_some());
+        let emptied = self.changes.emptied.filter(|_| has_nights);
+        let freed = emptied.map_or(0, |partition| self.members.configured(partition).len());
+        (acts && !self.makes_its_own()).then(|| self.spares().count() + freed)
     }
 
-    /// Those that are no duplicates yet.
+    /// Those that are no duplicates yet, or none any more. Where nodes go at night, all that are
+    /// configured: also after a start they are known by that.
     fn spares(&self) -> impl Iterator<Item = String> + '_ {
-        let spares = self.config.spares.iter().map(Target::place);
+        let has_nights = self.config.manager.is_some_and(|settings| settings.night.is_some());
+        let of_night = self.config.targets().filter(move |_| has_nights);
+        let spares = self.config.spares.iter().chain(of_night).map(Target::place);
         spares.filter(|place| self.layout.partition_of(place).is_none())
     }
 

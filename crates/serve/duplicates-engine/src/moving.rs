@@ -217,7 +217,10 @@ impl Inner {
 
     /// What the target has is no copy.
     pub(super) fn tear_move(&mut self) {
-        self.counts.disagreements += u64::from(self.is_past_return());
+        if self.is_past_return() {
+            let to = self.moving.as_ref().map(|it| it.moving.to());
+            self.counts.found(to.unwrap_or_default());
+        }
         self.break_move("the target answered a write otherwise than the source");
     }
 

@@ -392,6 +392,7 @@ impl Inner {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let server = attempt.replica().index();
+        self.counts.of(self.members.partition(server)).read_copies += 1;
         self.ask_in((server, connection, database), Owed::Read { attempt }, write);
     }
 
@@ -521,7 +522,8 @@ impl Inner {
         let (client, slot) = (read.client, read.slot);
         let (partition, key_hash) = (read.partition, read.key_hash);
         let is_strong = read.consistency == Consistency::Strong;
-        let told = Told { client, slot, shape: read.shape, opened: call.opened_at() };
+        let opened = call.opened_at();
+        let told = Told { client, slot, shape: read.shape, opened, partition };
         if is_strong && !self.leads() {
             return self.refuse_read(key, call, Refusal::NoReplica);
         }

@@ -97,8 +97,11 @@ impl Inner {
     /// A server has all there is: it is live from now on.
     pub fn is_up(&mut self, server: usize) {
         let last = self.history.last().sequence;
-        self.servers[server].bootstrap = None;
-        self.servers[server].quarantine = None;
+        let is_copied = self.servers[server].bootstrap.take().is_some();
+        if self.servers[server].quarantine.take().is_some() {
+            let of = self.counts.of(self.members.partition(server));
+            if is_copied { of.copied_again += 1 } else { of.restored_again += 1 }
+        }
         self.servers[server].is_restored = false;
         self.members.caught_up(server, last);
         self.replan_reads();

@@ -61,12 +61,12 @@ impl Inner {
         let call = &mut self.calls[key];
         let Some((client, slot)) = call.client.take() else { return };
         let answer = call.told.take().unwrap_or_else(|| call.agreed(voters));
-        let (opened, is_write) = (call.opened, call.write.is_some());
+        let (opened, is_write, partition) = (call.opened, call.write.is_some(), call.partition);
         let (form, pop, waiter) = (call.form.clone(), call.pop.take(), call.waiter);
         if let Some(late) = call.late.clone().filter(|_| answer == TOO_LATE) {
             return self.was_late((client, slot), form, late);
         }
-        self.counts.done(is_write, self.now.since(opened));
+        self.counts.done(partition, is_write, self.now.since(opened));
         if let Some(sample) = &mut call.sample {
             sample.client = Some(self.now.since(opened));
         }

@@ -6,14 +6,15 @@ use std::time::Duration;
 use evenkeel_core::Health;
 use evenkeel_core::distribution::{Distribution as _, Recorder};
 use evenkeel_core::units::Probability;
-use evenkeel_ordered::Dropped;
+use evenkeel_ordered::{Dropped, Sequence};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::Inner;
 use super::counts::{Counts, ServerCounts};
+use super::types::Owed;
 pub use evenkeel_duplicates_config::changes::{EndedState, MoveState, MovesState};
-pub use evenkeel_manager::{Advice, OutliersAdvice, PolicyAdvice};
+pub use evenkeel_manager::{Advice, NightAdvice, OutliersAdvice, PolicyAdvice};
 use evenkeel_proxy::metrics::Balanced;
 use evenkeel_proxy::upstream_state::UpstreamStats;
 use evenkeel_proxy::view::ReplicaView;
@@ -34,6 +35,10 @@ pub struct DuplicatesState {
     pub acknowledge: &'static str,
     /// `alone`, `leads`, or `stands by` while another process leads.
     pub role: &'static str,
+    /// Who leads, as far as it is known: this process, or another one.
+    pub leader: Option<String>,
+    /// For how long this process counts, in seconds: since it leads.
+    pub counted_s: f64,
     /// The term of this process.
     pub term: u64,
     /// The last write.
@@ -148,8 +153,34 @@ pub struct LogState {
 pub struct PartitionState {
     /// How many shards it holds.
     pub shards: usize,
+    /// The last write that went to it.
+    pub sequence: u64,
+    /// Writes as clients saw them: with all duplicates together.
+    pub writes: AccessState,
+    /// Reads that were answered.
+    pub reads: AccessState,
+    /// Copies of a write that went to duplicates, on average; `None` without any. Those of moves
+    /// and of duplicates that are brought up to date are not counted.
+    pub copies_per_write: Option<f64>,
+    /// Copies of a read that went to duplicates.
+    pub copies_per_read: Option<f64>,
+    /// What differed between its duplicates, and what became of that.
+    pub differences: DifferencesState,
     /// Its duplicates.
     pub duplicates: Vec<DuplicateState>,
+}
+
+/// What differed between duplicates of a partition, since this process leads.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DifferencesState {
+    /// Writes answered differently, and keys and duplicates found to differ.
+    pub found: u64,
+    /// Keys that differ, and no majority tells who is right.
+    pub undecided: usize,
+    /// Duplicates that differed and were filled again from another one.
+    pub mended_by_copy: u64,
+    /// Those that were filled again from the log.
+    pub mended_by_log: u64,
 }
 
 /// One duplicate.
@@ -163,6 +194,12 @@ pub struct DuplicateState {
     pub is_joining: bool,
     /// The last write it has answered.
     pub applied: u64,
+    /// Writes it lags behind the last one of its partition, at most: numbers count the writes of
+    /// all partitions.
+    pub behind: u64,
+    /// How long the oldest command that it has not answered waits for it; `None`: there is none,
+    /// or it is away.
+    pub behind_ms: Option<f64>,
     /// Answers it owes.
     pub pending: usize,
     /// Why it is not live.
@@ -223,18 +260,15 @@ impl Inner {
         let Counts { clients, refused, uncertain_writes, lost_reads, disagreements, .. } =
             self.counts;
         let last = self.history.last();
-        let partition = |partition: usize| PartitionState {
-            shards: self.map.shards_of(partition).count(),
-            duplicates: (self.members.configured(partition).iter())
-                .map(|server| self.duplicate(server))
-                .collect(),
-        };
+        let partitions = (0..self.map.partitions()).map(|number| self.partition(number)).collect();
         DuplicatesState {
             name: self.config.name.clone(),
             address: self.config.listen.to_string(),
             consistency: self.config.consistency.name(),
             acknowledge: self.members.acknowledge().name(),
             role: if self.leadership.is_some() { "leads" } else { "alone" },
+            leader: Some(self.config.listen.to_string()).filter(|_| self.leads()),
+            counted_s: self.now.since(self.counts.since).as_secs_f64(),
             term: last.epoch.0,
             sequence: last.sequence.0,
             shards: self.map.shards(),
@@ -255,20 +289,63 @@ impl Inner {
                 first_sequence: self.log.first_sequence(),
                 failed: self.failure.is_some(),
             },
-            partitions: (0..self.map.partitions()).map(partition).collect(),
+            partitions,
             moves: self.moves_state(),
             advice: self.manager.as_ref().and_then(|manager| manager.advice().cloned()),
             reads_balance,
         }
     }
 
-    fn duplicate(&self, server: usize) -> DuplicateState {
+    fn partition(&mut self, number: usize) -> PartitionState {
+        let servers = self.members.configured(number);
+        let sent = servers.iter().map(|server| self.members.sent_to(server));
+        let last = sent.max().unwrap_or(Sequence(0));
+        let undecided = self.undecided_of(number);
+        let counts = self.counts.of(number);
+        let each = |copies: u64, of: &Recorder| {
+            (!of.is_empty()).then(|| copies as f64 / of.count() as f64)
+        };
+        PartitionState {
+            shards: self.map.shards_of(number).count(),
+            sequence: last.0,
+            writes: AccessState::of(&counts.wrote),
+            reads: AccessState::of(&counts.reads),
+            copies_per_write: each(counts.write_copies, &counts.wrote),
+            copies_per_read: each(counts.read_copies, &counts.reads),
+            differences: DifferencesState {
+                found: counts.found,
+                undecided,
+                mended_by_copy: counts.copied_again,
+                mended_by_log: counts.restored_again,
+            },
+            duplicates: servers.iter().map(|server| self.duplicate(server, last)).collect(),
+        }
+    }
+
+    /// How long the oldest command waits that a live duplicate has not answered.
+    fn oldest_owed(&self, server: usize) -> Option<Duration> {
+        let state = &self.servers[server];
+        let opened = |owed: &Owed| match owed {
+            Owed::Access { call } | Owed::Group { call, .. } => {
+                self.calls.get(*call).map(|call| call.opened)
+            }
+            Owed::Read { attempt } => Some(attempt.sent_at()),
+            _ => None,
+        };
+        let lanes = [&state.ordered, &state.free];
+        let first = lanes.into_iter().filter_map(|lane| lane.all_owed().find_map(opened)).min();
+        first.map(|opened| self.now.since(opened))
+    }
+
+    fn duplicate(&self, server: usize, last: Sequence) -> DuplicateState {
         let (state, counts) = (&self.servers[server], &self.counts.servers[server]);
         DuplicateState {
             address: self.connectors[server].to_string(),
             state: self.members.state(server).name(),
             is_joining: self.members.is_joining(server),
             applied: self.members.applied(server).0,
+            behind: last.0.saturating_sub(self.members.applied(server).0),
+            behind_ms: self.oldest_owed(server).map(millis),
             pending: self.members.owed(server),
             error: state.error.clone(),
             quarantine: state.quarantine.clone(),

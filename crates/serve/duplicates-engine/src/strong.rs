@@ -45,6 +45,7 @@ pub(super) struct Told {
     pub(super) slot: u64,
     pub(super) shape: Shape,
     pub(super) opened: Instant,
+    pub(super) partition: usize,
 }
 
 impl Strong {
@@ -237,7 +238,7 @@ impl Inner {
 
     /// Gives a read's client its answer.
     pub(super) fn tell_read(&mut self, told: &Told, reply: &[u8]) {
-        self.counts.done(false, self.now.since(told.opened));
+        self.counts.done(told.partition, false, self.now.since(told.opened));
         self.reply(told.client, told.slot, reply, &Form::One(told.shape));
     }
 }

@@ -72,5 +72,5 @@ pub use evenkeel_duplicates_config::{
 };
 pub use evenkeel_duplicates_engine::state::{self, DuplicatesState};
 pub use evenkeel_leadership::EtcdSettings;
-pub use evenkeel_manager::ManagerSettings;
+pub use evenkeel_manager::{ManagerSettings, NightSettings};
 pub use service::Service;

@@ -220,8 +220,17 @@ impl Turns {
     pub(super) fn show_standing(&self, why: String) {
         let (name, address) = (self.config.name.clone(), self.address.clone());
         let failure = Some(why);
-        let shown =
-            DuplicatesState { name, address, role: STANDS_BY, failure, ..Default::default() };
+        let leader = self.known.borrow().holders.get(self.config.group.number).and_then(|holder| {
+            holder.address.as_ref().or(holder.cluster.as_ref()).map(ToString::to_string)
+        });
+        let shown = DuplicatesState {
+            name,
+            address,
+            role: STANDS_BY,
+            leader,
+            failure,
+            ..Default::default()
+        };
         self.state.send_replace(Arc::new(shown));
     }
 

@@ -40,6 +40,7 @@ use evenkeel_planner::duplicates::{
 };
 use serde::Serialize;
 
+use crate::night::{self, NightAdvice, SharedNights};
 use crate::{ManagerSettings, Sample, Window};
 
 /// Rows of a partition without which nothing is said.
@@ -91,6 +92,8 @@ pub struct Advice {
     pub outliers: Option<OutliersAdvice>,
     /// The cheapest policy that is predicted to meet the target.
     pub cheapest: Option<PolicyAdvice>,
+    /// What becomes of nodes in quiet hours, where they may go.
+    pub night: Option<NightAdvice>,
 }
 
 /// Whether outliers of duplicates coincide.
@@ -135,6 +138,8 @@ pub(super) struct Adviser {
     demand: Forecaster,
     /// Duplicates that may be taken; `None`: people decide that, or there are enough.
     spares: Option<usize>,
+    /// Where nodes may go in quiet hours.
+    nights: Option<SharedNights>,
     /// What is said, and what would be said but for how many windows.
     current: Option<Wanted>,
     pending: Option<(Wanted, u32)>,
@@ -176,6 +181,7 @@ impl Adviser {
         settings: ManagerSettings,
         duplicates: &[usize],
         spares: Option<usize>,
+        nights: Option<SharedNights>,
     ) -> Self {
         let rows = |&count: &usize| (count > 1).then(|| Rows::new(count, ROWS_MAX).ok()).flatten();
         Self {
@@ -186,6 +192,7 @@ impl Adviser {
             predicted: None,
             demand: Forecaster::new(Choice::Tested),
             spares,
+            nights,
             current: None,
             pending: None,
         }
@@ -196,6 +203,30 @@ impl Adviser {
         self.windows += 1;
         let parts = self.parts(window);
         let measured = self.measure(window, &parts);
+        let mut advice = self.by_day(window, &parts, &measured);
+        let Some(nights) = &self.nights else { return advice };
+        let allowed = 1.0 - self.settings.target.value();
+        let said = nights.learn(&night::Told {
+            settings: &self.settings,
+            window,
+            arrangement: &self.arrangement(window),
+            rates: &shard_rates(window, &parts, 1.0),
+            spares: self.spares,
+            is_late: measured.late > allowed + noise(&measured, allowed),
+            holds: advice.holds,
+        });
+        if let Some(step) = said.step {
+            (advice.what, advice.steps) = (step.describe(), vec![step]);
+            advice.why = format!("{}; {}", said.advice.why, advice.why);
+        } else if said.is_under_way {
+            // Shards of a night are not moved about as by day: they go back soon.
+            (advice.what, advice.steps) = ("stay".to_owned(), Vec::new());
+        }
+        advice.night = Some(said.advice);
+        advice
+    }
+
+    fn by_day(&mut self, window: &Window, parts: &[Part], measured: &Measured) -> Advice {
         let accesses: u64 = window.accesses.iter().sum();
         let accesses_per_s = accesses as f64 / seconds(window);
         let length = window.until.since(window.from);
@@ -226,8 +257,8 @@ impl Adviser {
         let correlation = self.correlation();
         let verdict = correlation.as_ref().map_or(Verdict::Independent, |it| it.verdict);
         advice.outliers = correlation.as_ref().map(OutliersAdvice::of);
-        match self.outlook(window, &parts, (verdict, growth)) {
-            Ok(outlook) => self.say(advice, &measured, &outlook, correlation.as_ref()),
+        match self.outlook(window, parts, (verdict, growth)) {
+            Ok(outlook) => self.say(advice, measured, &outlook, correlation.as_ref()),
             Err(error) => {
                 let why = format!("no model fits what was measured: {error}");
                 Advice { what: "wait".to_owned(), why, ..advice }
@@ -321,6 +352,9 @@ impl Adviser {
     ) -> Result<Outlook, OutOfRange> {
         let now = self.now(parts, verdict)?;
         let service = planning_service(parts, verdict)?;
+        if let Some(nights) = &self.nights {
+            nights.note(&service, verdict);
+        }
         let total = parts.iter().map(|part| growth * part.rate.value()).sum::<f64>();
         let effort = Effort { accesses: 20_000, accesses_max: 20_000, ..Effort::default() };
         let question = Question::new(&service, rate(total), self.settings.objective);
@@ -339,8 +373,14 @@ impl Adviser {
             // A step that cannot be made keeps none from being made that can.
             let spares = self.spares.map(|spares| (nodes + spares) as u32);
             let nodes_max = spares.map_or(nodes_max, |most| most.min(nodes_max));
-            let planner = Planner { model, question, target, nodes_max, prices, steadiness };
-            planner.next(&self.arrangement(window), &shard_rates(window, parts, growth), None)?
+            let duplicates_min = self.settings.night.map(|night| night.duplicates_min);
+            let duplicates_min = duplicates_min.unwrap_or(NonZeroU32::MIN);
+            let planner =
+                Planner { model, question, target, nodes_max, prices, steadiness, duplicates_min };
+            let rates = shard_rates(window, parts, growth);
+            let step = planner.next(&self.arrangement(window), &rates, None)?;
+            // By the forecast of hours, where there is one; not of the next window.
+            step.filter(|step| self.nights.is_none() || step.after.nodes >= step.before.nodes)
         };
         Ok(Outlook { now, best, step })
     }

@@ -19,6 +19,7 @@
 //! nothing else to do (`advise.rs`) and asks now and then whether there is an answer.
 
 mod advise;
+mod night;
 #[cfg(test)]
 mod tests;
 
@@ -30,9 +31,11 @@ use evenkeel_core::units::Probability;
 use evenkeel_core::{Instant, Rng};
 use evenkeel_planner::duplicates::moves::Move;
 use evenkeel_planner::duplicates::policy::Prices;
+pub use evenkeel_planner::duplicates::quiet::Settings as NightSettings;
 
 use advise::Adviser;
 pub use advise::{Advice, OutliersAdvice, PolicyAdvice};
+pub use night::{NightAdvice, SharedNights};
 
 /// What the service promises, and how closely it is watched.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +52,8 @@ pub struct ManagerSettings {
     pub samples: usize,
     /// Whether it does what it advises. Default: people do it.
     pub acts: bool,
+    /// When nodes may go for quiet hours; `None` (default): never.
+    pub night: Option<NightSettings>,
 }
 
 impl ManagerSettings {
@@ -61,6 +66,7 @@ impl ManagerSettings {
             window: Duration::from_secs(10),
             samples: 4_096,
             acts: false,
+            night: None,
         }
     }
 }
@@ -102,12 +108,14 @@ pub struct Window {
     pub copies: Vec<u64>,
     /// Where each shard is.
     pub owners: Vec<usize>,
+    /// A duplicate was away when it ended.
+    pub is_away: bool,
     /// What was sampled, about as many as the settings say.
     pub samples: Vec<Sample>,
 }
 
 /// How a manager begins.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Begun {
     /// When.
     pub at: Instant,
@@ -118,6 +126,8 @@ pub struct Begun {
     pub arrangement: u64,
     /// Duplicates that it may take itself; `None`: as many as it likes.
     pub spares: Option<usize>,
+    /// What is known of quiet hours, by the manager before this one.
+    pub nights: Option<SharedNights>,
 }
 
 /// Takes samples, and keeps what was advised.
@@ -139,6 +149,7 @@ pub struct Manager {
     to: SyncSender<Window>,
     from: Receiver<Advice>,
     advice: Option<Advice>,
+    nights: Option<SharedNights>,
     /// A window was handed over, and nothing has been advised since.
     is_awaited: bool,
 }
@@ -151,7 +162,8 @@ impl Manager {
         shards: usize,
         begun: Begun,
     ) -> io::Result<Self> {
-        let Begun { at: now, seed, arrangement, spares } = begun;
+        let Begun { at: now, seed, arrangement, spares, nights } = begun;
+        let nights = settings.night.map(|night| nights.unwrap_or_else(|| SharedNights::new(night)));
         let (numbers, partitions): (Vec<usize>, Vec<Vec<usize>>) = (partitions.iter().cloned())
             .enumerate()
             .filter(|(_, servers)| !servers.is_empty())
@@ -160,7 +172,7 @@ impl Manager {
         // One window waits at most: an older one is worth nothing.
         let (to, windows) = sync_channel::<Window>(1);
         let (reported, from) = channel();
-        let mut adviser = Adviser::new(settings, &duplicates, spares);
+        let mut adviser = Adviser::new(settings, &duplicates, spares, nights.clone());
         std::thread::Builder::new().name("advice".to_owned()).spawn(move || {
             for window in windows {
                 let reported = reported.send(adviser.learn(&window));
@@ -189,6 +201,7 @@ impl Manager {
             to,
             from,
             advice: None,
+            nights,
             is_awaited: false,
         })
     }
@@ -250,8 +263,9 @@ impl Manager {
         }
     }
 
-    /// Once in a while: hands over a window that is full, takes what was advised.
-    pub fn tick(&mut self, now: Instant, owner: impl Fn(usize) -> usize) {
+    /// Once in a while: hands over a window that is full, takes what was advised. `is_away`: a
+    /// duplicate does not serve now.
+    pub fn tick(&mut self, now: Instant, is_away: bool, owner: impl Fn(usize) -> usize) {
         loop {
             match self.from.try_recv() {
                 Ok(advice) => (self.advice, self.is_awaited) = (Some(advice), false),
@@ -274,7 +288,7 @@ impl Manager {
             ..Window::default()
         };
         let mut window = std::mem::replace(&mut self.window, next);
-        window.until = now;
+        (window.until, window.is_away) = (now, is_away);
         window.owners = (0..shards).map(|shard| self.place_of(owner(shard))).collect();
         let all: u64 = window.accesses.iter().sum();
         self.one_in = all.div_ceil(self.settings.samples.max(1) as u64).max(1);
@@ -314,6 +328,11 @@ impl Manager {
             Move::Remove { partition } => Move::Remove { partition: number(partition) },
         });
         steps.collect()
+    }
+
+    /// What is known of quiet hours: for the manager after this one.
+    pub fn nights(&self) -> Option<SharedNights> {
+        self.nights.clone()
     }
 
     /// What was advised last.

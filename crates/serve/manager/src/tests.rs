@@ -16,7 +16,7 @@ fn settings(target: f64) -> ManagerSettings {
 }
 
 fn begun() -> Begun {
-    Begun { at: Instant::ZERO, seed: 1, arrangement: 1, spares: None }
+    Begun { at: Instant::ZERO, seed: 1, arrangement: 1, spares: None, nights: None }
 }
 
 /// One access in a second, so that there are no queues; 20 ms where it is an outlier, else 1 ms.
@@ -37,6 +37,7 @@ fn window(rows: usize, mut is_outlier: impl FnMut() -> [bool; 2]) -> Window {
         accesses: vec![rows as u64],
         copies: vec![2 * rows as u64],
         owners: vec![0],
+        is_away: false,
         samples: (0..rows).map(sample).collect(),
     }
 }
@@ -47,7 +48,7 @@ fn independent(seed: u64, share: f64) -> Window {
 }
 
 fn reported(target: f64, window: &Window) -> Advice {
-    Adviser::new(settings(target), &[2], None).learn(window)
+    Adviser::new(settings(target), &[2], None, None).learn(window)
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn outliers_that_coincide_say_that_duplicates_do_not_help() {
 
 #[test]
 fn what_was_predicted_is_compared_with_what_came() {
-    let mut adviser = Adviser::new(settings(0.99), &[2], None);
+    let mut adviser = Adviser::new(settings(0.99), &[2], None, None);
     assert_eq!(adviser.learn(&independent(1, 0.05)).holds, None);
     let second = adviser.learn(&independent(2, 0.05));
     assert_eq!(second.holds, Some(true), "{second:?}");
@@ -123,7 +124,7 @@ fn few_rows_say_nothing() {
 
 #[test]
 fn advice_changes_when_two_windows_in_a_row_say_so() {
-    let mut adviser = Adviser::new(settings(0.99), &[2], None);
+    let mut adviser = Adviser::new(settings(0.99), &[2], None, None);
     let said = ["a", "b", "a", "b", "b", "b", "a"]
         .map(|it| adviser.steadied(Wanted { what: it.to_owned(), ..Wanted::default() }).0);
     assert_eq!(said, ["a", "a", "a", "a", "b", "b", "b"]);
@@ -134,7 +135,7 @@ fn advice_changes_when_two_windows_in_a_row_say_so() {
 #[test]
 fn what_grows_is_planned_for_ahead_and_what_falls_is_not() {
     let planned = |factor: f64| {
-        let mut adviser = Adviser::new(settings(0.99), &[2], None);
+        let mut adviser = Adviser::new(settings(0.99), &[2], None, None);
         let mut last = Advice::default();
         let mut accesses = 4_000.0;
         for number in 0..12_u64 {
@@ -156,7 +157,7 @@ fn what_grows_is_planned_for_ahead_and_what_falls_is_not() {
 /// Shards that are asked for alike are moved, whichever of them seems to be the best just now.
 #[test]
 fn windows_that_differ_in_the_shard_agree() {
-    let mut adviser = Adviser::new(settings(0.99), &[1, 1], None);
+    let mut adviser = Adviser::new(settings(0.99), &[1, 1], None, None);
     let shard = |shard: usize| Move::Shard { shard, from: 0, to: 1 };
     let add = Move::Add { partition: 0 };
     let said = [add, shard(3), shard(5), shard(2), add, shard(1)].map(|step| {
@@ -195,9 +196,10 @@ fn without_spares_what_is_there_is_used_better() {
             accesses: vec![750, 750, 750, 750, 500, 500],
             copies: vec![3_000, 1_000],
             owners: vec![0, 0, 0, 0, 1, 1],
+            is_away: false,
             samples,
         };
-        Adviser::new(settings(0.999), &[1, 1], spares).learn(&window)
+        Adviser::new(settings(0.999), &[1, 1], spares, None).learn(&window)
     };
     let wanted = queue(None);
     assert!(wanted.what.contains("new partition"), "{wanted:?}");
@@ -210,7 +212,7 @@ fn without_spares_what_is_there_is_used_better() {
 /// The same partitions by number, but one has another duplicate now: rows of before are too short.
 #[test]
 fn what_was_sampled_before_a_change_is_not_learnt_from() {
-    let begun = |arrangement| Begun { at: Instant::ZERO, seed: 1, arrangement, spares: None };
+    let begun = |arrangement| Begun { arrangement, ..begun() };
     let mut before = Manager::start(settings(0.99), &[vec![0]], 8, begun(1)).unwrap();
     let sample = before.sent(Instant::ZERO, (3, 0), 1).unwrap();
     let mut after = Manager::start(settings(0.99), &[vec![0, 1]], 8, begun(2)).unwrap();
@@ -251,16 +253,16 @@ fn a_wait_is_not_service() {
 fn a_full_window_is_computed_elsewhere() {
     let settings = ManagerSettings { window: MS, ..settings(0.99) };
     let mut manager = Manager::start(settings, &[vec![0, 1]], 1, begun()).unwrap();
-    manager.tick(Instant::ZERO + MS / 2, |_| 0);
+    manager.tick(Instant::ZERO + MS / 2, false, |_| 0);
     assert_eq!(manager.window.from, Instant::ZERO, "not full");
     manager.sent(Instant::ZERO, (0, 0), 2);
-    manager.tick(Instant::ZERO + MS, |_| 0);
+    manager.tick(Instant::ZERO + MS, false, |_| 0);
     assert_eq!((manager.window.from, manager.window.accesses[0]), (Instant::ZERO + MS, 0));
     let begun = std::time::Instant::now();
     while manager.advice().is_none() {
         assert!(begun.elapsed() < Duration::from_secs(20), "no advice came");
         std::thread::sleep(MS);
-        manager.tick(Instant::ZERO + MS, |_| 0);
+        manager.tick(Instant::ZERO + MS, false, |_| 0);
     }
     assert_eq!(manager.advice().unwrap().windows, 1);
 }

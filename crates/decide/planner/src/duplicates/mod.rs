@@ -14,6 +14,7 @@
 //! | [`policy`] | every number of partitions and duplicates, what it costs, which is best |
 //! | [`moves`] | from what there is to something better, one move at a time |
 //! | [`night`] | what to do with the nodes that nobody needs at night |
+//! | [`quiet`] | when they go and when they are back, by the forecast of demand |
 //! | [`window`] | what is measured: sampled accesses, whether they changed |
 //! | [`correlation`] | whether outliers of duplicates coincide: then they mask nothing |
 //!
@@ -39,6 +40,7 @@ pub mod moves;
 pub mod night;
 mod paper;
 pub mod policy;
+pub mod quiet;
 mod service;
 pub mod window;
 

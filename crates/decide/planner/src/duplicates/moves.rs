@@ -213,6 +213,9 @@ pub struct Planner<'a> {
     pub prices: Prices,
     /// What prevents oscillation.
     pub steadiness: Steadiness,
+    /// No step leaves a partition, or brings a shard to one, with fewer duplicates than this,
+    /// unless it had fewer before: what durability asks for.
+    pub duplicates_min: NonZeroU32,
 }
 
 impl Planner<'_> {
@@ -292,11 +295,12 @@ impl Planner<'_> {
             to = to.after(step)?;
         }
         let copies = copies(from, &to);
+        let is_too_thin = self.thins(from, &to);
         let to = to.tidied();
         let known = self.question.service.duplicates_max().unwrap_or(usize::MAX);
         let too_many = |part: &Partition| part.duplicates.get() as usize > known;
         let nodes_max = from.nodes().max(self.nodes_max.into());
-        if to.nodes() > nodes_max || to.partitions.iter().any(too_many) {
+        if to.nodes() > nodes_max || to.partitions.iter().any(too_many) || is_too_thin {
             return Ok(None);
         }
         let after = curves.outlook(&to)?;
@@ -304,6 +308,23 @@ impl Planner<'_> {
         let why = String::new();
         let step = || Step { moves, arrangement: to, before, after, copies, why };
         Ok(pays.then(step))
+    }
+
+    /// Whether a shard has fewer duplicates then, and too few. Partitions have their numbers still.
+    fn thins(&self, from: &Arrangement, to: &Arrangement) -> bool {
+        let count = |of: &Arrangement, shard: usize| {
+            let holder = of.partitions.iter().find(|part| part.shards.contains(&shard));
+            holder.map(|part| part.duplicates)
+        };
+        let mut shards = to
+            .partitions
+            .iter()
+            .flat_map(|part| part.shards.iter().map(|&shard| (shard, part.duplicates)));
+        self.duplicates_min > NonZeroU32::MIN
+            && shards.any(|(shard, after)| {
+                after < self.duplicates_min
+                    && count(from, shard).is_some_and(|before| after < before)
+            })
     }
 
     fn is_worth(&self, before: &Outlook, after: &Outlook, copies: u64) -> bool {

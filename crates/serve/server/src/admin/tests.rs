@@ -31,7 +31,9 @@ use crate::process::upstreams::Upstreams;
 use crate::process::{LastReload, ReloadStatus};
 use agents::dimming;
 use evenkeel_duplicates as duplicates;
-use evenkeel_duplicates::state::{DuplicateState, DuplicatesState, PartitionState, ReadBalance};
+use evenkeel_duplicates::state::{
+    Advice, DuplicateState, DuplicatesState, NightAdvice, PartitionState, PolicyAdvice, ReadBalance,
+};
 use evenkeel_http_proxy::agent_state::{AgentState, AgentStates};
 use evenkeel_http_proxy::agent_surface;
 use evenkeel_mesh::{
@@ -525,7 +527,13 @@ fn the_page_asks_for_nothing_that_the_api_does_not_give() {
     keys(&serde_json::to_value(placement).unwrap(), &mut given);
     let partition =
         PartitionState { duplicates: vec![DuplicateState::default()], ..Default::default() };
-    let service = DuplicatesState { partitions: vec![partition], ..DuplicatesState::default() };
+    let advice = Advice {
+        cheapest: Some(PolicyAdvice::default()),
+        night: Some(NightAdvice::default()),
+        ..Advice::default()
+    };
+    let (partitions, advice) = (vec![partition], Some(advice));
+    let service = DuplicatesState { partitions, advice, ..DuplicatesState::default() };
     keys(&serde_json::to_value(service).unwrap(), &mut given);
     let day = RecordConfig {
         directory: "days".into(),

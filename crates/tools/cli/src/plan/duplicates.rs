@@ -325,6 +325,7 @@ fn today(input: &Input, model: Model) -> Result<Option<(Outlook, Vec<Step>)>, Ou
         nodes_max: input.objective.nodes_max,
         prices: input.objective.prices,
         steadiness: Steadiness::default(),
+        duplicates_min: core::num::NonZeroU32::MIN,
     };
     let now = planner.outlook(&today.arrangement, &today.rates)?;
     let steps = planner.plan(&today.arrangement, &today.rates, STEPS_MAX)?;

@@ -8,6 +8,7 @@ mod moves;
 mod night;
 mod policy;
 mod queues;
+mod quiet;
 mod window;
 
 use core::num::NonZeroU32;

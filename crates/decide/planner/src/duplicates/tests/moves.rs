@@ -18,6 +18,7 @@ fn planner(service: &Service, model: Model) -> Planner<'_> {
         nodes_max: 12,
         prices: Prices::default(),
         steadiness: Steadiness::default(),
+        duplicates_min: count(1),
     }
 }
 
