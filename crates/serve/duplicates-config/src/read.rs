@@ -107,6 +107,7 @@ impl<'a> Duplicates<'a> {
         let is_single = spares.is_empty() && partitions.iter().all(|of| of.len() < 2);
         let shards = table.key("shards").integer().between(count..=SLOTS).or(64.max(count));
         let members = members(table);
+        let consistency = table.key("consistency").variant(&Consistency::NAMED);
         let groups = table.key("groups").integer().between(1..=SERVERS_MAX).or(1);
         let config = DuplicatesConfig {
             name: name.to_owned(),
@@ -119,10 +120,7 @@ impl<'a> Duplicates<'a> {
             relay_tls: table.key("relay_tls").table(ClientTlsFiles::read).optional(),
             partitions,
             shards,
-            consistency: table
-                .key("consistency")
-                .variant(&Consistency::NAMED)
-                .or(Consistency::default()),
+            consistency: consistency.or(Consistency::default()),
             read_copies: table.key("read_copies").integer().between(COPIES).or(*COPIES.end()),
             policy: evenkeel_proxy::config::read::policy(table.key("policy"), "least-outstanding"),
             hedge: hedge(table, is_single),
