@@ -147,7 +147,8 @@ impl Past {
     /// were hedged. Epochs of which not every member told what came, and those between two that
     /// are kept, are passed over.
     pub fn note(&mut self, told: &Snapshot, plan: &Plan, hedges: SiteSet, came: &Snapshot) {
-        let apart = nanos(REPLAY_EVERY) / EPOCHS_KEPT as u64 / nanos(self.period).max(1);
+        let apart = nanos(REPLAY_EVERY) / EPOCHS_KEPT as u64;
+        let apart = apart.div_ceil(nanos(self.period).max(1));
         let is_next = (plan.epoch, plan.epoch.checked_add(1)) == (told.epoch, Some(came.epoch));
         let has_all = came.members() == plan.members && came.fresh() == plan.members;
         let is_soon = self.kept.is_some_and(|kept| plan.epoch.abs_diff(kept) < apart);

@@ -271,7 +271,8 @@ impl Deadlines {
     pub fn due_write(&self, key: u64) -> Option<i64> {
         let known = self.by_key.get(&key).map(|entry| entry.at).filter(|at| *at != NEVER);
         let clear = self.clear.get(&key).copied();
-        let unknown = if self.is_complete { self.forgotten_from } else { i64::MIN };
+        // Before all were listed each key is asked for that a client names.
+        let unknown = if self.is_complete { self.forgotten_from } else { NEVER };
         Some(known.or(clear).unwrap_or(unknown)).filter(|due| *due != NEVER)
     }
 
@@ -647,7 +648,7 @@ mod tests {
     #[test]
     fn a_write_is_due_at_the_deadline_of_its_key_if_it_has_one() {
         let mut deadlines = Deadlines::new(2);
-        assert_eq!(deadlines.due_write(1), Some(i64::MIN), "who knows");
+        assert_eq!(deadlines.due_write(1), None, "it is asked for before");
         deadlines.cleared(1);
         assert_eq!(deadlines.due_write(1), None);
         deadlines.perhaps(1, 10_000);

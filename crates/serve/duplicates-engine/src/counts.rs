@@ -108,9 +108,9 @@ impl Counts {
     #[inline]
     pub(super) fn done(&mut self, partition: usize, is_write: bool, latency: Duration) {
         if is_write {
-            self.wrote.record(latency)
+            self.wrote.record(latency);
         } else {
-            self.reads.record(latency)
+            self.reads.record(latency);
         }
         let of = self.of(partition);
         if is_write { of.wrote.record(latency) } else { of.reads.record(latency) }

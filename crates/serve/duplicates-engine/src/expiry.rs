@@ -14,7 +14,7 @@
 //! Keys are known by their places ([`databases::place`]): one is looked at, asked for and removed
 //! in its database.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -49,8 +49,8 @@ const ASKED_TOGETHER: usize = 256;
 #[derive(Debug)]
 pub(super) struct Expiry {
     pub(super) deadlines: Deadlines,
-    /// Which writes may be done again by who comes back.
-    due_writes: DueWrites,
+    /// Which writes may be done again by who comes back, by partition.
+    due_writes: Vec<DueWrites>,
     clocks: Clocks,
     read_at: Option<Instant>,
     /// The time of day at which our own time began, in ms since 1970; read with the clocks.
@@ -70,7 +70,7 @@ impl Default for Expiry {
     fn default() -> Self {
         Self {
             deadlines: Deadlines::default(),
-            due_writes: DueWrites::default(),
+            due_writes: Vec::new(),
             clocks: Clocks::default(),
             read_at: None,
             began_unix_ms: i64::MAX, // not read: everything may be near
@@ -343,19 +343,20 @@ impl Inner {
         }
         let deadlines = &self.expiry.deadlines;
         let is_nothing = deadlines.is_complete() && deadlines.is_empty() && count == 1;
-        let mut due = None;
-        if !is_nothing || deadlines::may_set(text) {
-            due = self.note_deadlines_of(partition, text);
+        if (!is_nothing || deadlines::may_set(text))
+            && let Some(due) = self.note_deadlines_of(partition, text)
+        {
+            let partitions = self.expiry.due_writes.len().max(partition + 1);
+            self.expiry.due_writes.resize_with(partitions, DueWrites::default);
+            self.expiry.due_writes[partition].note(sequence, due);
         }
-        self.expiry.due_writes.note(sequence, due);
     }
 
-    /// Whether a duplicate that has these writes may still do the later ones: none of their keys
-    /// has expired since.
-    pub fn can_follow(&self, after: Sequence) -> bool {
+    /// Whether a duplicate of a partition that has these writes may still do the later ones: none
+    /// of their keys has expired since.
+    pub fn can_follow(&self, partition: usize, after: Sequence) -> bool {
         let until = self.expiry.deadlines.until((self.expiry.unix_ms)());
-        let last = self.history.last().sequence;
-        !self.is_redis() || self.expiry.due_writes.can_follow(after, last, until)
+        self.expiry.due_writes.get(partition).is_none_or(|it| it.can_follow(after, until))
     }
 
     /// The last duplicate has refused a write (out of memory, most of the time): its keys may be
@@ -375,7 +376,7 @@ impl Inner {
     /// Until when all of that may be done again. What is written of keys of other partitions (a
     /// shard that moved is removed, a script has gone astray) is not about them.
     fn note_deadlines_of(&mut self, partition: usize, text: &[u8]) -> Option<i64> {
-        let mut due: Vec<(u64, i64)> = Vec::new();
+        let mut due: BTreeMap<u64, i64> = BTreeMap::new();
         let map = Some(&self.map).filter(|map| map.partitions() > 1);
         let now = (self.expiry.unix_ms)();
         let (deadlines, set) = (&mut self.expiry.deadlines, &mut self.expiry.set);
@@ -392,7 +393,7 @@ impl Inner {
             match change {
                 Change::Set(_) | Change::Cleared => {}
                 // Said again behind what kept it.
-                Change::Perhaps(at) if due.contains(&(key, at)) => due.retain(|it| it.0 != key),
+                Change::Perhaps(at) if due.get(&key) == Some(&at) => drop(due.remove(&key)),
                 _ => due.extend(deadlines.due_write(key).map(|at| (key, at))),
             }
             match change {
@@ -411,7 +412,7 @@ impl Inner {
                 }
             }
         });
-        due.into_iter().map(|(_, at)| at).min()
+        due.into_values().min()
     }
 
     /// From when a time to live counts: from now by the clock of the fastest duplicate, or it would

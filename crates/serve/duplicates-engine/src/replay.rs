@@ -48,12 +48,11 @@ impl Inner {
         {
             rejoin = Rejoin::Replay { after: opened.sequence };
         }
-        // It would make keys anew that have expired for the others.
         if let Rejoin::Replay { after } = rejoin
             && !is_alone
-            && !self.can_follow(after)
+            && !self.can_follow(partition, after)
         {
-            rejoin = Rejoin::Copy;
+            rejoin = self.filled_instead(partition)?;
         }
         let is_from_log = rejoin == Rejoin::Restore || (is_new && is_alone);
         let waits = |text: &str| Err(FencingError::Passing(text.to_owned()));
@@ -92,6 +91,17 @@ impl Inner {
                 Ok(rejoin)
             }
         }
+    }
+
+    /// Who would make keys anew that have expired for the others is filled from one of them, one
+    /// after the other.
+    fn filled_instead(&self, partition: usize) -> Result<Rejoin, FencingError> {
+        if self.bootstrapping(partition).is_empty() {
+            return Ok(Rejoin::Copy);
+        }
+        let text = "keys of writes that it lacks have expired, and another one is being filled: it \
+                    keeps what it has until then";
+        Err(FencingError::Passing(text.to_owned()))
     }
 
     /// A server has all there is: it is live from now on.

@@ -416,8 +416,10 @@ async fn feed(
                     continue;
                 }
                 if reader.is_at_end() {
-                    let live = inner.members.live(inner.members.partition(server));
-                    if after.is_some_and(|after| !live.is_empty() && !inner.can_follow(after)) {
+                    let partition = inner.members.partition(server);
+                    let is_alone = inner.members.live(partition).is_empty();
+                    let can_follow = |after| inner.can_follow(partition, after);
+                    if !is_alone && !after.is_none_or(can_follow) {
                         let text = "keys expired while it got what it lacked: it is filled instead";
                         return Err(FencingError::Passing(text.to_owned()));
                     }

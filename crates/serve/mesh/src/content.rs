@@ -49,8 +49,8 @@ impl ContentMeter {
 
     /// The epoch that ends now; `None` where nobody told and somebody could.
     pub(crate) fn take(&mut self) -> Option<Content> {
-        let [seconds, content, dimmed] = [&mut self.seconds, &mut self.content, &mut self.dimmed]
-            .map(|sum| core::mem::take(sum));
+        let [seconds, content, dimmed] =
+            [&mut self.seconds, &mut self.content, &mut self.dimmed].map(core::mem::take);
         let is_told = seconds > 0.0;
         let can_dim = self.lean.is_some_and(|lean| lean < 1.0);
         match (is_told, can_dim) {

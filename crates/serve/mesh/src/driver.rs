@@ -167,9 +167,8 @@ impl Driver {
         if let Some(change) = self.interference.observe(&self.lately, served) {
             self.alarm(change);
         }
-        if let Some(content) = self.content.take()
-            && let Some(words) = self.interference.learn(&self.lately, served, content)
-        {
+        let content = self.content.take();
+        if let Some(words) = self.interference.learn(&self.lately, served, content) {
             self.alarm(words);
         }
         let report = self.report(replicas);
@@ -212,14 +211,16 @@ impl Driver {
         let (me, epoch) = (self.hub.config.site, plan.epoch);
         let now = self.hub.clock.now();
         let row = plan.row(me);
-        let mut sync = self.hub.sync.borrow_mut();
-        let good_until = sync.good_until(now, unix_ns(), epoch);
-        sync.answered(epoch, plan.hashes());
-        drop(sync);
+        let good_until = {
+            let mut sync = self.hub.sync.borrow_mut();
+            sync.answered(epoch, plan.hashes());
+            sync.good_until(now, unix_ns(), epoch)
+        };
         self.look_back(now, &snapshot).await;
         self.hedges = hedges(self.hedges, &plan);
         let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
-        let inflow = self.inflows.follow(&plan, me);
+        // As in the simulator: dimmers are told by price alone.
+        let inflow = self.inflows.follow(&plan, me).filter(|_| plan.priced.is_some());
         self.direct(&row, good_until, (spare, inflow));
         let rows = self.sites().map(|site| plan.row(site)).collect();
         self.exports.plan(export::Planned { rows, good_until });

@@ -100,9 +100,12 @@ pub(crate) fn remove_old(
     Ok(())
 }
 
-/// Whether a folder with this name is that of a stream.
+/// Whether a folder with this name is that of a stream. One that somebody renamed
+/// (`upstream.shop.kept`) or linked is not.
 fn is_stream(name: &str) -> bool {
-    ["upstream.", "duplicates.", "agent."].iter().any(|kind| name.starts_with(kind))
+    let kinds = ["upstream.", "duplicates.", "agent."];
+    let of = kinds.iter().find_map(|kind| name.strip_prefix(kind));
+    of.is_some_and(|of| !of.is_empty() && !of.contains('.'))
 }
 
 /// The same for the folders of streams that are recorded no more, which have what the others leave
@@ -121,10 +124,8 @@ pub(crate) fn remove_gone(
         let entry = entry?;
         let (name, folder) = (entry.file_name(), entry.path());
         let Some(name) = name.to_str().filter(|name| is_stream(name)) else { continue };
-        if !folder.is_dir() {
-            continue;
-        }
-        let days = days_of(&folder)?;
+        // What cannot be read is left alone: others go on being removed.
+        let (true, Ok(days)) = (entry.file_type()?.is_dir(), days_of(&folder)) else { continue };
         bytes += days.iter().map(|day| day.bytes).sum::<u64>();
         if !is_recorded(name) {
             gone.extend(days);

@@ -138,7 +138,7 @@ mod tests {
     fn answers(bursts: &mut Rng, luck: &mut Rng, count: usize) -> Vec<Request> {
         let mut factor = 1.0;
         let request = |number: usize| {
-            if number % 25 == 0 {
+            if number.is_multiple_of(25) {
                 factor = if bursts.unit() < 0.1 { 3.0 } else { 1.0 };
             }
             Request {

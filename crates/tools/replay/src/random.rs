@@ -67,7 +67,7 @@ impl Choice {
         let named = match &self.named {
             Ok((policy, ratio)) => {
                 let right = if self.is_right() { "right" } else { "WRONG" };
-                format!("names {policy}: {:.3} x the best, {right}", ratio)
+                format!("names {policy}: {ratio:.3} x the best, {right}")
             }
             Err(refusal) => format!("refused: {refusal}"),
         };

@@ -87,6 +87,8 @@ const LEVEL_PERIODS_MIN: f64 = 3.0;
 const LEVEL_SIGMAS: f64 = 3.0;
 /// How long a site with a server more is not measured: as long as an ejection lasts, and a trial.
 const SETTLES: Duration = Duration::from_secs(10);
+/// A server that is away for so long is one more when it returns.
+const SERVERS_FORGOTTEN: Duration = Duration::from_secs(60);
 /// The quantile of the scale that plans use.
 const BOUND: f64 = 0.25;
 
@@ -151,8 +153,8 @@ pub struct Learner {
     prior: Vec<f64>,
     weights: Vec<f64>,
     is_contradicted: bool,
-    /// The servers of the last period, and how long those that came need.
-    servers: Option<u32>,
+    /// The most servers lately, how long ago that was, and how long those that came need.
+    servers: Option<(u32, Duration)>,
     settles: Duration,
 }
 
@@ -254,8 +256,16 @@ impl Learner {
         self.believed = self.raised(self.quantile(BOUND), family, conditions.write_share);
     }
 
+    /// One that comes and goes again and again settles once: who is away for less than a minute
+    /// is no server more when it returns.
     fn is_settled(&mut self, over: Duration, servers: u32) -> bool {
-        let has_grown = self.servers.replace(servers).is_some_and(|before| before < servers);
+        let (most, ago) = self.servers.unwrap_or((servers, Duration::ZERO));
+        let has_grown = most < servers;
+        self.servers = Some(match ago + over {
+            _ if servers >= most => (servers, Duration::ZERO),
+            ago if ago >= SERVERS_FORGOTTEN => (servers, Duration::ZERO),
+            ago => (most, ago),
+        });
         self.settles = if has_grown { SETTLES } else { self.settles.saturating_sub(over) };
         self.settles.is_zero()
     }

@@ -211,11 +211,10 @@ impl Call {
 
 fn load(issued: [u64; 2], failed: u64, seconds: i64) -> LoadStatsRequest {
     let locality = |site: usize| UpstreamLocalityStats {
-        locality: Some(Place { region: format!("dc{site}"), ..Place::default() }),
+        locality: Some(Place { region: format!("dc{site}") }),
         total_issued_requests: issued[site],
         total_successful_requests: issued[site] - if site == 0 { failed } else { 0 },
         total_error_requests: if site == 0 { failed } else { 0 },
-        ..UpstreamLocalityStats::default()
     };
     let cluster = |name: &str| ClusterStats {
         cluster_name: name.to_owned(),
