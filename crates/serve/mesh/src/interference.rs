@@ -295,7 +295,7 @@ mod tests {
         assert!(shown.is_sorted_by(|a, b| a.load_per_s < b.load_per_s && a.likely <= b.likely));
         // Nobody serves, nothing ends: nothing is learnt.
         let before = watch.believed();
-        watch.learn(&slow, (0, false), all);
+        watch.learn(&slow, (0, false), Some(all));
         watch.learn(&Lately::default(), PLAIN, Some(all));
         assert_eq!(watch.believed(), before);
     }
