@@ -1,8 +1,8 @@
 //! The house rules that neither the compiler nor clippy checks.
 //!
-//! All rules look at one snapshot of the tree ([`Tree`]: every file git tracks or would track) and
+//! All rules look at one snapshot of the tree (`Tree`: every file git tracks or would track) and
 //! report every violation at once, as `file:line: what, limit, what to do`. They work on text, not
-//! on a syntax tree: comments and literals are blanked first ([`source`]), which is exact enough
+//! on a syntax tree: comments and literals are blanked first (`source`), which is exact enough
 //! for code that rustfmt has formatted and keeps this crate's build at seconds.
 
 mod circles;

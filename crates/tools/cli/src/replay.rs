@@ -32,7 +32,7 @@ pub(crate) struct ReplayArguments {
     /// repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Folders of agents' days, as [record] of the agents wrote them (the whole directory, one
+    /// Folders of agents' days, as `[record]` of the agents wrote them (the whole directory, one
     /// agent or one day): what they saw completes the day; repeatable.
     #[arg(long, value_name = "DIR", num_args = 1..)]
     agents: Vec<PathBuf>,

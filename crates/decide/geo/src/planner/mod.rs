@@ -11,7 +11,7 @@
 //! |---|---|
 //! | this file | what is to be planned, and [`Planner::plan`] from top to bottom |
 //! | `inflow` | what a plan brings a site beyond the one before it |
-//! | `inputs` | rows and curves → quanta and tables: the [`Problem`](super::Problem) |
+//! | `inputs` | rows and curves → quanta and tables: the [`Problem`] |
 //! | `outcome` | the [`Plan`]: a row for every site, and why |
 //! | `priced` | the same with dimmers and hedges, by price |
 //! | `settings` | what must be set alike at all sites, one by one |
