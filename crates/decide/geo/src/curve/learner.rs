@@ -87,8 +87,8 @@ const LEVEL_PERIODS_MIN: f64 = 3.0;
 const LEVEL_SIGMAS: f64 = 3.0;
 /// How long a site with a server more is not measured: as long as an ejection lasts, and a trial.
 const SETTLES: Duration = Duration::from_secs(10);
-/// A server that is away for so long is one more when it returns.
-const SERVERS_FORGOTTEN: Duration = Duration::from_secs(60);
+/// Who comes again within this time is not waited for.
+const SETTLES_EVERY: Duration = Duration::from_secs(60);
 /// The quantile of the scale that plans use.
 const BOUND: f64 = 0.25;
 
@@ -153,8 +153,9 @@ pub struct Learner {
     prior: Vec<f64>,
     weights: Vec<f64>,
     is_contradicted: bool,
-    /// The most servers lately, how long ago that was, and how long those that came need.
-    servers: Option<(u32, Duration)>,
+    /// The servers of the last period, how long ago there was one more, and how long it needs.
+    servers: Option<u32>,
+    grown_ago: Duration,
     settles: Duration,
 }
 
@@ -179,6 +180,7 @@ impl Learner {
             levels: BTreeMap::new(),
             levels_scale: 1.0,
             servers: None,
+            grown_ago: Duration::MAX,
             settles: Duration::ZERO,
         };
         learner.restart();
@@ -256,17 +258,15 @@ impl Learner {
         self.believed = self.raised(self.quantile(BOUND), family, conditions.write_share);
     }
 
-    /// One that comes and goes again and again settles once: who is away for less than a minute
-    /// is no server more when it returns.
+    /// One that comes and goes again and again is not waited for each time.
     fn is_settled(&mut self, over: Duration, servers: u32) -> bool {
-        let (most, ago) = self.servers.unwrap_or((servers, Duration::ZERO));
-        let has_grown = most < servers;
-        self.servers = Some(match ago + over {
-            _ if servers >= most => (servers, Duration::ZERO),
-            ago if ago >= SERVERS_FORGOTTEN => (servers, Duration::ZERO),
-            ago => (most, ago),
-        });
-        self.settles = if has_grown { SETTLES } else { self.settles.saturating_sub(over) };
+        let has_grown = self.servers.replace(servers).is_some_and(|before| before < servers);
+        self.grown_ago = self.grown_ago.saturating_add(over);
+        if has_grown && self.grown_ago >= SETTLES_EVERY {
+            (self.settles, self.grown_ago) = (SETTLES, Duration::ZERO);
+        } else {
+            self.settles = self.settles.saturating_sub(over);
+        }
         self.settles.is_zero()
     }
 
