@@ -248,7 +248,7 @@ impl World {
         self.info().matches("state=in-sync").count()
     }
 
-    fn info(&self) -> String {
+    pub fn info(&self) -> String {
         self.client().ask(&["INFO"]).text().expect("a text").to_owned()
     }
 
