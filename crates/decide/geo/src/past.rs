@@ -204,9 +204,10 @@ impl Past {
     }
 
     /// What the last hour cost; `None` before anything was replayed, and without requests.
-    pub fn hour(&self) -> Option<Hour> {
+    pub fn hour(&self, now: Instant) -> Option<Hour> {
         let mut sum = Costs::default();
-        self.replayed.iter().for_each(|(_, costs)| sum.add(costs));
+        let lately = self.replayed.iter().filter(|(at, _)| now.since(*at) < KEPT_FOR);
+        lately.for_each(|(_, costs)| sum.add(costs));
         let best = sum.loops.iter().min_by(|a, b| a.total().total_cmp(&b.total()))?;
         let each = |of: &Parts| {
             let mut parts = Parts::default();

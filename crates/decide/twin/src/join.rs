@@ -3,10 +3,11 @@
 //! A proxy tells each request's number to the agents, and both write it down. So rows are joined by
 //! number, and no clock is compared with another one: of an agent's rows only the order counts, and
 //! they may be of another hour and another speed. Whose agent it is follows from the numbers, too:
-//! it is that of the replica to which most of the requests went that it saw.
+//! it is that of the replica to which most of the requests went that it saw; where all of them went
+//! to several, as hedges do, of the one that got little else.
 //!
-//! What an agent served between its first and its last row of the day, and no row of the day tells
-//! of, is a stranger's: without a number (a client that passes by the proxies, a health check), of
+//! What an agent served in the time that all agents have, and no row of the day tells of, is a
+//! stranger's: without a number (a client that passes by the proxies, a health check), of
 //! another proxy, or there twice. What has a number of one of the day's dispatchers, and is in no
 //! row at all, was lost with a window of the proxy.
 
@@ -68,8 +69,12 @@ pub struct Join {
     places: Vec<(u64, u32)>,
     /// Of the requests of the day.
     dispatchers: BTreeSet<u64>,
+    /// By replica, how many requests went there.
+    requests: Vec<u64>,
     /// By replica, when the first and the last copy was sent that its agent has.
     spans: Vec<Option<(u64, u64)>>,
+    /// By replica, when the copies were sent behind which its agent saw a stranger.
+    strange_ns: Vec<Vec<u64>>,
 }
 
 impl Join {
@@ -80,43 +85,45 @@ impl Join {
         places.sort_unstable();
         let dispatchers = places.iter().map(|(number, _)| number >> REQUEST_BITS).collect();
         let replicas = day.rows.iter().map(|row| usize::from(row.replica) + 1).max().unwrap_or(0);
-        Self {
+        let replicas = replicas.max(day.strangers.len());
+        let mut join = Self {
             sent_ns: day.sent_ns().collect(),
             places,
             dispatchers,
-            spans: vec![None; replicas.max(day.strangers.len())],
+            requests: Vec::new(),
+            spans: vec![None; replicas],
+            strange_ns: vec![Vec::new(); replicas],
             day,
+        };
+        let mut requests = vec![0; replicas];
+        for of_one in join.places.chunk_by(|one, next| one.0 == next.0) {
+            join.replicas(of_one).for_each(|replica| requests[replica] += 1);
         }
+        join.requests = requests;
+        join
     }
 
     /// Adds the rows of one agent, in the order in which requests came to it. `None` if it saw
     /// nothing of the day.
     pub fn add(&mut self, agent: &[Row]) -> Option<Added> {
         let replica = self.replica_of(agent)?;
-        let mut strange = Vec::new();
-        let (mut copies, mut seen) = (0, None);
-        for (number, row) in agent.iter().enumerate() {
+        let (mut copies, mut strangers, mut since) = (0, 0, 0);
+        let mut last_ns = None;
+        for row in agent {
             let Some(place) = self.copy(row.request, replica) else {
-                if self.is_strange(row.request) {
-                    strange.push(number);
-                }
+                since += usize::from(last_ns.is_some() && self.is_strange(row.request));
                 continue;
             };
             self.day.rows[place].served = row.served;
-            copies += 1;
-            seen = Some(seen.map_or((number, number), |(first, _)| (first, number)));
             let sent_ns = self.sent_ns[place];
+            // Those behind the last copy may be of any time.
+            let before_ns = last_ns.replace(sent_ns).unwrap_or(sent_ns);
+            self.strange_ns[replica].extend(std::iter::repeat_n(before_ns, since));
+            (copies, strangers, since) = (copies + 1, strangers + since as u64, 0);
             let (first, last) = self.spans[replica].unwrap_or((sent_ns, sent_ns));
             self.spans[replica] = Some((first.min(sent_ns), last.max(sent_ns)));
         }
-        let (first, last) = seen?;
-        let strange = strange.into_iter().filter(|number| (first..=last).contains(number));
-        let strangers = strange.count() as u64;
-        if self.day.strangers.len() <= replica {
-            self.day.strangers.resize(replica + 1, 0);
-        }
-        self.day.strangers[replica] += strangers;
-        Some(Added { replica, copies, strangers })
+        last_ns.map(|_| Added { replica, copies, strangers })
     }
 
     /// The day as all agents saw it: what was sent before the first of them saw something of it, or
@@ -125,27 +132,28 @@ impl Join {
     /// # Errors
     /// When an agent is missing, or lacks too much.
     pub fn finish(self) -> Result<Day, JoinError> {
-        let Self { mut day, sent_ns, spans, .. } = self;
+        let Self { mut day, sent_ns, spans, strange_ns, .. } = self;
         let known = spans.iter().flatten();
         let (from, to) =
             known.fold((0, u64::MAX), |(from, to), span| (from.max(span.0), to.min(span.1)));
         if from >= to {
             return Err(JoinError::Apart);
         }
-        let is_in = |place: usize| (from..=to).contains(&sent_ns[place]);
-        for replica in 0..spans.len() {
-            let (mut known, mut answers) = (0, 0);
-            for (place, row) in day.rows.iter().enumerate() {
-                let is_answer = row.end == End::Answered && usize::from(row.replica) == replica;
-                if is_answer && is_in(place) {
-                    answers += 1;
-                    known += u64::from(row.served.is_some());
-                }
+        let mut all = vec![(0_u64, 0_u64); spans.len()];
+        for (row, sent_ns) in day.rows.iter().zip(&sent_ns) {
+            if row.end == End::Answered && (from..=to).contains(sent_ns) {
+                let (known, answers) = &mut all[usize::from(row.replica)];
+                *answers += 1;
+                *known += u64::from(row.served.is_some());
             }
+        }
+        for (replica, (known, answers)) in all.into_iter().enumerate() {
             if (known as f64) < KNOWN_MIN * answers as f64 {
                 return Err(JoinError::Unknown { replica, known, answers });
             }
         }
+        let count = |of: &Vec<u64>| of.iter().filter(|at| (from..=to).contains(*at)).count() as u64;
+        day.strangers = strange_ns.iter().map(count).collect();
         let mut last_ns = from;
         let mut rows = std::mem::take(&mut day.rows);
         let mut place = 0;
@@ -162,17 +170,25 @@ impl Join {
         Ok(Day { rows, ..day })
     }
 
-    /// Whose agent this is: most of what it saw was sent there. Second copies are of other
-    /// replicas, and fewer.
+    /// Whose agent this is: most of what it saw was sent there. Of several with as much, the one
+    /// that got least else, and of which no agent has told.
     fn replica_of(&self, agent: &[Row]) -> Option<usize> {
-        let mut copies = vec![0_u64; self.spans.len()];
+        let mut seen = vec![0_u64; self.spans.len()];
         for row in agent {
-            for (_, place) in self.copies(row.request) {
-                copies[usize::from(self.day.rows[*place as usize].replica)] += 1;
+            for replica in self.replicas(self.copies(row.request)) {
+                seen[replica] += 1;
             }
         }
-        let most = copies.iter().copied().max().filter(|most| *most > 0)?;
-        copies.iter().position(|count| *count == most)
+        let most = seen.iter().copied().max().filter(|most| *most > 0)?;
+        let best = (0..seen.len()).filter(|&replica| seen[replica] == most);
+        best.min_by_key(|&replica| (self.requests[replica], self.spans[replica].is_some()))
+    }
+
+    /// Where these copies of a request went, each once.
+    fn replicas<'a>(&'a self, copies: &'a [(u64, u32)]) -> impl Iterator<Item = usize> + 'a {
+        let replica = |at: usize| usize::from(self.day.rows[copies[at].1 as usize].replica);
+        let is_first = move |at: &usize| (0..*at).all(|before| replica(before) != replica(*at));
+        (0..copies.len()).filter(is_first).map(replica)
     }
 
     fn copies(&self, number: u64) -> &[(u64, u32)] {
@@ -259,7 +275,42 @@ mod tests {
         let services: Vec<_> = day.rows.iter().map(service).collect();
         assert_eq!(services, [Some(12), Some(13), Some(23), Some(14)]);
         assert_eq!(day.rows.iter().map(|row| row.gap_ns).collect::<Vec<_>>(), [0, 10, 10, 5]);
-        assert_eq!(day.strangers, [3, 0]);
+        assert_eq!(day.strangers, [1, 0], "of that time");
+    }
+
+    /// One replica gets second copies only: whatever its agent saw went to the first one, too.
+    #[test]
+    fn whose_agent_it_is_follows_from_what_it_did_not_see() {
+        let mut rows: Vec<Row> = (1..=100).map(|n| row(OURS + n, 10, 0)).collect();
+        for n in (10..=100).step_by(10) {
+            let again = Row { why: Why::Retry, gap_ns: 0, ..row(OURS + n, 0, 0) };
+            rows.extend([again, Row { why: Why::Hedge, ..row(OURS + n, 1, 1) }]);
+        }
+        let all: Vec<Row> = (1..=100).map(|n| seen(OURS + n, 5)).collect();
+        let hedges: Vec<Row> = (10..=100).step_by(10).map(|n| seen(OURS + n, 7)).collect();
+        for is_first in [true, false] {
+            let mut join = Join::new(Day { rows: rows.clone(), ..Day::default() });
+            let agents = if is_first { [&hedges, &all] } else { [&all, &hedges] };
+            let found = agents.map(|agent| join.add(agent).unwrap());
+            let of = |replica: usize| if is_first { found[1 - replica] } else { found[replica] };
+            assert_eq!(of(0), Added { replica: 0, copies: 100, strangers: 0 });
+            assert_eq!(of(1), Added { replica: 1, copies: 10, strangers: 0 });
+        }
+    }
+
+    /// An agent that records for a whole day, and another one that began late.
+    #[test]
+    fn strangers_count_in_the_time_that_all_agents_have() {
+        let rows: Vec<Row> = (1..=1_000).map(|n| row(OURS + n, 10, (n % 2) as u16)).collect();
+        let mut join = Join::new(Day { rows, ..Day::default() });
+        let own = (2..=1_000).step_by(2).map(|n| seen(OURS + n, 5));
+        let with_checks: Vec<Row> = own.flat_map(|row| [row, seen(0, 1)]).collect();
+        assert_eq!(join.add(&with_checks).unwrap().strangers, 499);
+        let late: Vec<Row> = (901..=1_000).step_by(2).map(|n| seen(OURS + n, 5)).collect();
+        join.add(&late).unwrap();
+        let day = join.finish().unwrap();
+        let served = day.rows.iter().filter(|row| row.replica == 0).count() as u64;
+        assert!(day.strangers[0].abs_diff(served) <= 1, "{:?}, {served} served", day.strangers);
     }
 
     #[test]

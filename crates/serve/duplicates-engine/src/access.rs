@@ -436,6 +436,7 @@ impl Inner {
     ) -> Result<Position, LogError> {
         self.note_write(write.commands);
         let position = self.history.advance();
+        self.counts.of(partition).last = position.sequence;
         self.note_deadlines((partition, position.sequence), write.commands, write.count);
         self.note_keys_written(write.commands, position.sequence);
         let kind = match write.repeat {

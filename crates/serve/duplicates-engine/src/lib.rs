@@ -661,13 +661,7 @@ impl Inner {
                 self.mark(server);
             }
         }
-        if let Some(manager) = &mut self.manager {
-            let is_serving = |server| self.members.state(server) == ReplicaState::InSync;
-            let is_away = (0..self.members.partitions())
-                .any(|of| !self.members.configured(of).iter().all(is_serving));
-            manager.tick(self.now, is_away, |shard| self.map.partition(shard));
-            self.changes.came.notify_one(); // it may advise something
-        }
+        self.tick_manager();
         self.advance_move();
         self.look_at_effects();
         self.doubt_again();

@@ -6,6 +6,7 @@
 //! done is done, and the cheapest policy in the advice says what nodes would be good for.
 //! Partitions are closed once they hold nothing.
 
+use evenkeel_ordered::ReplicaState;
 use evenkeel_planner::duplicates::moves::Move;
 
 use super::Inner;
@@ -70,6 +71,16 @@ impl Inner {
     pub fn makes_its_own(&self) -> bool {
         let first = self.config.targets().next();
         matches!(first, Some(Target::Embedded { .. }))
+    }
+
+    /// Once in a while: it may advise something.
+    pub(super) fn tick_manager(&mut self) {
+        let Some(manager) = &mut self.manager else { return };
+        let is_serving = |server| self.members.state(server) == ReplicaState::InSync;
+        let is_away = (0..self.members.partitions())
+            .any(|of| !self.members.configured(of).iter().all(is_serving));
+        manager.tick(self.now, is_away, |shard| self.map.partition(shard));
+        self.changes.came.notify_one();
     }
 
     /// Duplicates that the manager may take itself, where they are counted.

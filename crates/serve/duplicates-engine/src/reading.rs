@@ -685,7 +685,7 @@ impl Inner {
             ..Default::default()
         };
         // All of them, also those that asked a majority.
-        stats.total.latency = Some(self.counts.reads.clone());
+        stats.total.latency = Some(self.counts.reads());
         let dispatcher = &self.reads.dispatcher;
         let state = |server: usize| {
             let connections = [&self.servers[server].ordered, &self.servers[server].free];

@@ -1,9 +1,9 @@
 //! The number of a request in the record of a proxy, as its agents are told it.
 //!
 //! Proxy and agent write it down, and a replay joins their rows by it: so nobody's clock matters.
-//! It is told to replicas that report their load, and agents take it off. Who makes one up becomes
-//! a stranger in the record of the agent; a proxy that records puts its own in the place of what
-//! came.
+//! It is told to the replicas of an upstream once one of them has reported its load, and agents
+//! take it off. A proxy takes off what came; who makes one up and asks an agent by itself becomes a
+//! stranger in that agent's record.
 
 use evenkeel_http::{FieldValue, Fields};
 use http::HeaderName;

@@ -327,8 +327,10 @@ impl Agent {
         let mut entry = self.enter(now, request.headers_mut());
         let inflow = inflow::take(request.headers_mut());
         let mut span = self.span(&mut request, client);
-        prepare_request(&mut request, client, &self.forwarding)?;
-        hops::count(request.headers_mut())?;
+        let prepared = prepare_request(&mut request, client, &self.forwarding);
+        prepared.and_then(|()| hops::count(request.headers_mut())).inspect_err(|_| {
+            entry.iter_mut().for_each(Entry::failed);
+        })?;
         let mut visit = self.dimming.as_ref().map(|dimming| {
             dimming.expect(now, inflow);
             dimming.arrive(now, &mut request)

@@ -363,7 +363,7 @@ impl Driver {
             objective_ms: self.objective_ms(),
             sites: self.sites().map(|site| self.site(site)).collect(),
             plan: self.last.as_ref().map(|last| self.planned(last)),
-            hour: self.hour.state(),
+            hour: self.hour.state(self.hub.clock.now()),
             curves: self.interference.verdict().name(),
             learnt: self.interference.learnt(),
             alarms: self.alarms.iter().cloned().collect(),

@@ -64,7 +64,7 @@ impl LastHour {
     }
 
     /// It for people.
-    pub(super) fn state(&self) -> Option<HourState> {
-        self.past.hour().map(|hour| HourState::of(&hour, self.last.1))
+    pub(super) fn state(&self, now: Instant) -> Option<HourState> {
+        self.past.hour(now).map(|hour| HourState::of(&hour, self.last.1))
     }
 }

@@ -155,7 +155,7 @@ fn files(directory: &Path) -> Result<(Vec<Named>, usize), RecordsError> {
         }
     }
     files.sort_by_key(|file| file.number);
-    let gap = files.windows(2).find(|pair| pair[1].number != pair[0].number + 1);
+    let gap = files.windows(2).find(|pair| Some(pair[1].number) != pair[0].number.checked_add(1));
     if let Some([before, after]) = gap.and_then(|pair| pair.first_chunk::<2>()) {
         let came = format!("rows-{:06} after rows-{:06}", after.number, before.number);
         let hint = "was a file in between removed, or copied twice?";

@@ -41,7 +41,7 @@ fn hour(planner: &Planner, planned: &[u64], came: &[u64], hedges: SiteSet) -> Ho
     let epochs = past.due(Instant::ZERO, Duration::ZERO).expect("there is one");
     assert_eq!(epochs.len(), 1);
     past.take(Instant::ZERO, planner.replay(&epochs));
-    past.hour().expect("requests came")
+    past.hour(Instant::ZERO).expect("requests came")
 }
 
 fn assert_near(came: f64, expected: f64, what: &str) {
@@ -153,6 +153,26 @@ fn few_epochs_are_kept_and_as_few_are_replayed_as_they_are_slow() {
     assert_eq!(replayed(Duration::from_secs(60)), 1);
 }
 
+/// Also where the period is no part of five seconds: else the minute's end is never looked at.
+#[test]
+fn a_whole_minute_has_room_for_the_epochs_that_are_kept() {
+    let planner = planner(1, CALM, Prices::default());
+    let told = snapshot_of(&[5_000], 10);
+    let plan = planner.plan(&told);
+    for period_ms in [500, 2_500, 2_600, 3_000, 4_900, 5_000, 9_000] {
+        let mut past = Past::new(Duration::from_millis(period_ms));
+        let (epochs, apart) = (60_000 / period_ms, 5_000_u64.div_ceil(period_ms));
+        for epoch in 7..7 + epochs {
+            let (mut told, mut plan) = (told.clone(), plan.clone());
+            (told.epoch, plan.epoch) = (epoch, epoch);
+            past.note(&told, &plan, NO_HEDGES, &after(&told, &[1_000]));
+        }
+        let kept = past.due(Instant::ZERO, Duration::ZERO).unwrap().len();
+        assert_eq!(kept as u64, epochs.div_ceil(apart), "{period_ms} ms");
+        assert!(kept <= EPOCHS_KEPT, "{period_ms} ms: {kept}");
+    }
+}
+
 #[test]
 fn what_is_older_than_an_hour_is_forgotten() {
     let planner = planner(1, CALM, Prices::default());
@@ -167,8 +187,10 @@ fn what_is_older_than_an_hour_is_forgotten() {
         let epochs = past.due(now, Duration::ZERO).unwrap();
         past.take(now, planner.replay(&epochs));
     }
-    let hour = past.hour().unwrap();
+    let now = Instant::ZERO + 120 * REPLAY_EVERY;
+    let hour = past.hour(now).unwrap();
     assert_eq!(hour.epochs, 60);
+    assert_eq!(past.hour(now + 60 * REPLAY_EVERY), None, "nothing is replayed any more");
     // Minutes 61 to 120; a quantum is 100.
     assert!((hour.requests_per_s - 1_090.5).abs() < 100.0, "{hour:?}");
 }
@@ -214,7 +236,7 @@ proptest! {
         past.note(&told, &plan, SiteSet::from_bits(hedges), &came);
         let epochs = past.due(Instant::ZERO, Duration::ZERO).unwrap();
         past.take(Instant::ZERO, planner.replay(&epochs));
-        if let Some(hour) = past.hour() {
+        if let Some(hour) = past.hour(Instant::ZERO) {
             for parts in [hour.now, hour.loops, hour.hindsight] {
                 prop_assert!(parts.total().is_finite() && parts.total() >= 0.0, "{:?}", parts);
             }

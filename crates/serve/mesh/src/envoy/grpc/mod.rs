@@ -39,7 +39,9 @@ use session::{Session, Verdict};
 const STREAMS_MAX: u64 = 4_096;
 const STREAMS_FULL: Refusal = Refusal::exhausted("too many Envoys are served already");
 /// Streams of one connection; an Envoy has two.
-const CONNECTION_STREAMS_MAX: u32 = 256;
+const CONNECTION_STREAMS_MAX: u32 = 16;
+/// Of a request's headers.
+const HEADERS_BYTES_MAX: u32 = 16 << 10;
 /// A peer that does not answer a ping within this is gone, and so is one that says nothing first.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// More requests than this in one report of one locality are nonsense.
@@ -76,6 +78,7 @@ impl ServeConnection for Service {
     async fn serve(self: Rc<Self>, stream: Stream, _peer: Peer, link: Rc<Link>) {
         let mut builder = h2::server::Builder::new();
         builder.max_concurrent_streams(CONNECTION_STREAMS_MAX);
+        builder.max_header_list_size(HEADERS_BYTES_MAX);
         let Ok(mut connection) = builder.handshake(stream).await else { return };
         link.enter(Phase::Serving);
         let mut fell_silent = pin!(silence(connection.ping_pong()));
