@@ -129,7 +129,8 @@ impl Draft {
                 copies[place].push((self.works.score(seen.log), seen.is_cut));
             }
         }
-        copies.retain(|copies| copies.len() > 1);
+        // Of copies that were all broken off nothing is known but that they took longer.
+        copies.retain(|copies| copies.len() > 1 && copies.iter().any(|(_, is_cut)| !is_cut));
         copies
     }
 
