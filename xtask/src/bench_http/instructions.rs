@@ -37,7 +37,7 @@ const WARM_UP: u32 = 3_200;
 const CONNECTIONS: u32 = 64;
 
 /// What is measured: the default, with what users switch on.
-const SUBJECTS: [Proxy; 3] = [
+const SUBJECTS: [Proxy; 4] = [
     Proxy { name: "c3", config_name: "c3.toml", ..EVENKEEL },
     Proxy {
         name: "c3, hedge",
@@ -51,6 +51,7 @@ const SUBJECTS: [Proxy; 3] = [
         config: |_, port, backends| proxy_config(port, backends, "", "policy = \"adaptive\"\n"),
         ..EVENKEEL
     },
+    Proxy { name: "record", config_name: "record.toml", config: proxies::recording, ..EVENKEEL },
 ];
 
 /// Figures on record.
