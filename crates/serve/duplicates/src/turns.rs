@@ -24,7 +24,7 @@ use super::mover;
 use super::nodes::{self, Doors};
 use super::rejected::ChangeRejected;
 use super::takeover::{self, Begun};
-use super::{aside, follow, key_events};
+use super::{aside, follow, key_events, measured};
 use evenkeel_duplicates_engine::state::{DuplicatesState, STANDS_BY};
 use evenkeel_duplicates_engine::{Engine, READ_RETRIES_MAX, SharedUsers};
 use evenkeel_leadership::cluster::ClusterView;
@@ -151,6 +151,10 @@ impl Turns {
         engine.keep_going(&mut keeping, timer);
         keeping.spawn_local(keep(Rc::clone(&engine), self.state.clone(), members.clone()));
         keep_up(&engine, &mut keeping);
+        if !self.config.group.is_whole() {
+            let known = Arc::clone(&self.known);
+            keeping.spawn_local(measured::measure(Rc::clone(&engine), known, self.config.group));
+        }
         keeping.spawn_local(control::answer(Rc::clone(&engine), Rc::clone(&self.changes)));
         engine.borrow().accept_by(self.accepting.clone());
         let mut tasks = Tasks { members, keeping, leading };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use evenkeel_testkit::redis::{Client, Reply};
+use evenkeel_testkit::redis::{Client, Reply, encoded};
 use evenkeel_testkit::story::{nobody, skipped};
 use evenkeel_testkit::wait::{OverAtEnd, block_until as until};
 
@@ -324,6 +324,58 @@ pub(crate) fn a_process_wakes() {
     assert!(!scene.fronts[stopped].process.has_ended());
     let parts: Vec<Vec<SocketAddr>> = scene.world.partitions.clone();
     scene.world.converged_in(&parts);
+}
+
+/// Two groups of one process have all of the load: one of them is handed over, though every process
+/// leads its share of groups.
+pub(crate) fn a_hot_process_hands_over() {
+    let Some(scene) = Scene::set("groups-hot", GROUPS, 1) else { return };
+    scene.wait_spread();
+    let led = scene.led();
+    let hot = led.iter().find(|groups| groups.len() > 1).unwrap().clone();
+    assert_eq!(hot.len(), 2, "{led:?}");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _over = OverAtEnd(&stop);
+        for group in &hot {
+            scope.spawn(|| keep_hot(KEYS[*group], scene.doors[0], &stop));
+        }
+        let begun = Instant::now();
+        let are_apart = || {
+            let led = scene.led();
+            let by = hot.iter().map(|group| led.iter().position(|it| it.contains(group)));
+            by.collect::<Vec<_>>().windows(2).all(|pair| pair[0].is_some() && pair[0] != pair[1])
+        };
+        while !are_apart() {
+            let said: Vec<String> = scene.fronts.iter().map(Front::journal).collect();
+            assert!(begun.elapsed() < Duration::from_secs(180), "{hot:?}\n{}", said.join("\n\n"));
+            sleep(Duration::from_millis(200));
+        }
+        println!("groups {hot:?} are led apart after {:?}", begun.elapsed());
+    });
+    let counts: Vec<usize> = scene.led().iter().map(Vec::len).collect();
+    assert!(counts.iter().all(|count| (1..=2).contains(count)), "{counts:?}");
+}
+
+/// Some thousands of commands a second, wherever the key is, until told to stop.
+fn keep_hot(key: &str, door: SocketAddr, stop: &AtomicBool) {
+    const BATCH: usize = 100;
+    let (batch, mut at) = (encoded(&["GET", key]).repeat(BATCH), door);
+    let mut client = Client::connect(at);
+    while !stop.load(Ordering::Relaxed) {
+        let sent = client.try_send(&batch);
+        let said = sent.and_then(|()| (0..BATCH).map(|_| client.try_read()).collect());
+        let replies: Vec<Reply> = said.unwrap_or_default();
+        if let Some(Reply::Error(text)) = replies.last()
+            && text.starts_with("MOVED ")
+        {
+            at = text.rsplit(' ').next().unwrap().parse().unwrap();
+        }
+        if !matches!(replies.last(), Some(Reply::Bulk(_) | Reply::Null)) {
+            client = Client::connect(at);
+        }
+        sleep(Duration::from_millis(20));
+    }
 }
 
 /// etcd refuses connections until no lease is valid: writes of every group wait or are refused, no

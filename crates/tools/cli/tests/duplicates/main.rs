@@ -159,6 +159,11 @@ fn sentinels_clients_of_groups_are_told_of_any_process() {
 }
 
 #[test]
+fn a_process_with_two_hot_groups_hands_one_over() {
+    groups::a_hot_process_hands_over();
+}
+
+#[test]
 fn a_process_that_wakes_has_lost_its_groups_and_goes_on() {
     groups::a_process_wakes();
 }
