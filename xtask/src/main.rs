@@ -54,10 +54,11 @@ usage: cargo xtask COMMAND
                         pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
   predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is
                         wrong by more than a tenth; --help: options
-  replay-bars --simulated|--random|--speed [OPTIONS]
+  replay-bars --simulated|--random|--dimmer|--speed [OPTIONS]
                         how often a rebuilt world foretells the tail under other policies, in
                         eight worlds whose truth is known; whether it names the best in worlds
-                        drawn at random; what a long day costs; --help: options
+                        drawn at random; other setpoints of the dimmer; what a long day costs;
+                        --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
