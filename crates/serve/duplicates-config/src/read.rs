@@ -20,7 +20,7 @@ use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use crate::access::{ClientAccess, StoreLogin};
-use crate::{DuplicatesConfig, ENSEMBLE_EXPECTED, RedisAccess, Target, ensemble};
+use crate::{DuplicatesConfig, ENSEMBLE_EXPECTED, OTHER_STORES, RedisAccess, Target, ensemble};
 use evenkeel_cql::client::config::user;
 use evenkeel_leadership::layout::MapPlace;
 use evenkeel_leadership::{EtcdSettings, Group};
@@ -88,6 +88,11 @@ impl<'a> Duplicates<'a> {
         let advertise = table.key("advertise");
         let advertise = advertise.value().is_some().then(|| Address::to_server(advertise).server);
         let store = table.key("store").variant(&Store::NAMED).or(Store::Embedded);
+        if !OTHER_STORES && !matches!(store, Store::Redis | Store::Embedded) {
+            let expected = "redis or embedded: this program was built without the others (cargo \
+                            feature other-stores)";
+            table.problem("store", Mismatch::new(store.name(), expected));
+        }
         let directory = PathBuf::from(table.key("directory").text().required());
         let redis = Arc::new(redis_access(table, store));
         let access = Arc::new(access(table, store));
