@@ -37,8 +37,8 @@ use evenkeel_stores::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
 use evenkeel_stores::store::{Host, Pauses};
 use evenkeel_wal::{LogSettings, Sync};
 
-/// Whether duplicates may be memcached, ZooKeeper or Cassandra: what reaches them is left out of the
-/// program without this feature, since nobody calls it.
+/// Whether duplicates may be memcached, ZooKeeper or Cassandra: what reaches them is left out of
+/// the program without this feature, since nobody calls it.
 pub(crate) const OTHER_STORES: bool = cfg!(feature = "other-stores");
 /// How long the first connection to a store that is no Redis may take.
 const OPENING: Duration = Duration::from_secs(10);
