@@ -94,7 +94,7 @@ impl Options {
                 words.next().copied().ok_or_else(wanted)
             };
             match *option {
-                "--binary" => options.binary = file(value()?)?,
+                "--binary" => options.binary = file(option, value()?)?,
                 "--requests" => options.requests = number(option, value()?, 1_000, 1_000_000)?,
                 "--record" => options.records = true,
                 _ => return Err(UsageError::new(format!("unknown option `{option}`\n\n{USAGE}"))),
