@@ -21,6 +21,7 @@ mod handover;
 mod history;
 mod in_memory;
 mod leadership;
+mod libraries;
 mod mixed;
 mod moves;
 mod outcome;
@@ -192,6 +193,18 @@ fn three_fronts_cost_little_more_than_one_for_each_command() {
 #[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
 fn libraries_of_redis_cluster_go_on_when_the_leader_goes() {
     cluster::libraries_go_on();
+}
+
+#[test]
+#[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
+fn plain_libraries_go_on_when_the_leader_goes() {
+    standby::libraries_go_on(libraries::How::Plain);
+}
+
+#[test]
+#[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
+fn libraries_of_sentinel_go_on_when_the_leader_goes() {
+    standby::libraries_go_on(libraries::How::Sentinel);
 }
 
 #[test]
