@@ -125,7 +125,8 @@ pub(super) struct TallyRow<'a> {
 
 impl TallyRow<'_> {
     pub(super) const HEAD: &'static str = "application  at       given  acknowledged   lost  \
-                                           aside  twice  given twice  wrong  no result  restarts  errors";
+                                           aside  twice  given twice  wrong  no result  \
+                                           restarts  errors";
 }
 
 impl fmt::Display for TallyRow<'_> {

@@ -539,8 +539,8 @@ fn scripts_and_flushall_are_not_in_one_transaction() {
     assert_eq!(last(&world), 0);
 }
 
-/// Without the look at the lease before effects are logged, the client is told 5. A library takes an
-/// error for what the script came to (BullMQ: the job has failed), and tries again where a
+/// Without the look at the lease before effects are logged, the client is told 5. A library takes
+/// an error for what the script came to (BullMQ: the job has failed), and tries again where a
 /// connection ends; one of Redis Cluster tries again at an error.
 #[test]
 fn a_lease_that_ends_within_a_script_leaves_nothing_of_it() {
