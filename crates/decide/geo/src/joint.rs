@@ -18,7 +18,7 @@
 //! y and n are the work of a full and of a lean request and e_h the work of copies as a share of
 //! it. Who is there is known only with the plan, so that quanta are then moved while that makes it
 //! cheaper (`refine`). **Source**: joint study, sections 1 and 2. Against every joint decision of
-//! three data centres (960 plans, default and drawn prices) a plan costs 0.01 % more on average
+//! three data centres (960 plans, default and drawn prices) a plan costs 0.015 % more on average
 //! and 5 % in the worst (`cargo test -p evenkeel-geo every_joint -- --ignored --nocapture`); with
 //! curves alone it was 0.3 % and 27 %. One curve for each hedge is
 //! enough: at equal work the knee is at the same load (2.6 % dearer than a curve for each dimmer).
@@ -278,8 +278,8 @@ impl Joint {
         self.priced.violation_ppm(from, to, load)
     }
 
-    /// The effort that ends within ten milliseconds at eight data centres, a few millionths of a
-    /// violation from the optimum.
+    /// The effort that mostly ends within ten milliseconds at eight data centres, a few millionths
+    /// of a violation from the optimum.
     pub fn effort(&self) -> Effort {
         let tolerance = 20 * u64::from(self.priced.demand_total());
         Effort { work_max: 6_000_000, work_exact: 1_000_000, tolerance }
