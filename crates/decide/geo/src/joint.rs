@@ -480,7 +480,7 @@ impl Pricing {
                 *last = match (self.services[site].can_dim(), load % ALL_TRIED_EVERY) {
                     (false, _) => FULL,
                     (true, 0) => self.dimmer(site, load, &users, is_hedged),
-                    (true, _) => near(*last, of).min_by_key(|dimmer| of(*dimmer)).unwrap_or(FULL),
+                    (true, _) => near(*last, of),
                 };
                 State { dimmer: *last, is_hedged }
             });
@@ -541,8 +541,8 @@ impl Pricing {
     }
 }
 
-/// Downhill from a dimmer, either way, and full content: where the cheapest one is.
-fn near(last: u32, of: impl Fn(u32) -> (u64, u32)) -> impl Iterator<Item = u32> {
+/// The cheapest dimmer downhill from this one, either way, or full content.
+fn near(last: u32, of: impl Fn(u32) -> (u64, u32)) -> u32 {
     let mut at = last;
     while at > 0 && of(at - 1) < of(at) {
         at -= 1;
@@ -550,7 +550,7 @@ fn near(last: u32, of: impl Fn(u32) -> (u64, u32)) -> impl Iterator<Item = u32> 
     while at < FULL && of(at + 1) < of(at) {
         at += 1;
     }
-    [at, FULL].into_iter()
+    if of(FULL) < of(at) { FULL } else { at }
 }
 
 fn check(problem: &Problem, services: &[Service], prices: &Prices) -> Result<(), ProblemError> {
