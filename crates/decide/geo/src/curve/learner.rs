@@ -34,8 +34,9 @@
 //! **After a server more** nothing is learnt for [`SETTLES`]: who returns gets its share only once
 //! it has proven itself, and until then the others dim at a load that all can serve.
 //!
-//! **After an overload** periods of less load in which requests are late still are not learnt for
-//! twice as long as it lasted ([`Backlog`]): they wait for those that came before.
+//! **In a queue** requests are late for those that came before, not for the load there is: as long
+//! as the queue should be there by what is believed, lateness is not learnt, and the requests that
+//! end are the most that the site can serve ([`Backlog`]).
 //!
 //! **When it misleads.** A site that collapsed, and is asked for little since, is believed again
 //! after half an hour. A site that dims without telling it looks fast. Of several sizes the first
@@ -47,7 +48,7 @@
 
 use std::collections::BTreeMap;
 
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Felt, Period};
 use super::{Conditions, Family};
 use crate::learnt::{LEARNT_PPM, Learnt, MISS_MIN, with_odds};
 use evenkeel_core::time::Duration;
@@ -118,6 +119,8 @@ pub struct Seen {
     pub requests: u64,
     /// How many of them missed the objective.
     pub missed: u64,
+    /// How many more of them came than ended; below zero where more ended.
+    pub grown: i64,
 }
 
 /// What was seen lately about one load.
@@ -224,7 +227,7 @@ impl Learner {
     /// the site, hedged if requests were; `conditions` say how many servers served, without bias.
     ///
     /// A period without requests, load or servers, or with more misses than requests, says nothing,
-    /// nor do those after a server has come, or an overload has gone.
+    /// nor do those after a server has come.
     pub fn observe(
         &mut self,
         over: Duration,
@@ -241,10 +244,11 @@ impl Learner {
         if seen.requests == 0 || seen.missed > seen.requests || !(load > 0.0 && load.is_finite()) {
             return;
         }
-        if self.backlog.is_felt(over, load, [seen.requests, seen.missed]) {
-            return;
-        }
-        let evidence = self.evidence(family, conditions.write_share, load, seen);
+        let capacity = family.saturation(conditions.write_share) * self.likely.scale();
+        let came = seen.load.value() * over.as_secs_f64();
+        let Seen { requests, missed, grown, .. } = *seen;
+        let felt = self.backlog.feel(&Period { load, capacity, came, requests, missed, grown });
+        let evidence = self.evidence(family, conditions.write_share, load, (seen, felt));
         let most = evidence.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let change = (over.as_secs_f64() / CHANGES_EVERY.as_secs_f64()).min(0.5);
         for (weight, prior) in self.weights.iter_mut().zip(&self.prior) {
@@ -264,7 +268,9 @@ impl Learner {
             self.prior = self.prior_with(RIGHT_AGAIN);
         }
         self.likely = self.quantile(0.5);
-        self.note_level(over, load, seen);
+        if felt == Felt::Nothing {
+            self.note_level(over, load, seen);
+        }
         self.believed = self.raised(self.quantile(BOUND), family, conditions.write_share);
     }
 
@@ -329,21 +335,36 @@ impl Learner {
     }
 
     /// The logarithm of the likelihood of every case.
-    fn evidence(&self, family: &Family, writes: Probability, load: f64, seen: &Seen) -> Vec<f64> {
+    fn evidence(
+        &self,
+        family: &Family,
+        writes: Probability,
+        load: f64,
+        (seen, felt): (&Seen, Felt),
+    ) -> Vec<f64> {
         let mut view = family.view(Duration::ZERO, writes);
-        let at_capacity = load / family.saturation(writes);
+        let saturation = family.saturation(writes);
         let dimmed = seen.dimmed.value();
-        let counts = (1.0 - dimmed / DIMMED_MAX).max(0.0)
-            * 1.0_f64.min(REQUESTS_MAX as f64 / seen.requests as f64);
+        let counts = match felt {
+            Felt::Nothing => 1.0_f64.min(REQUESTS_MAX as f64 / seen.requests as f64),
+            Felt::Late | Felt::Busy(_) => 0.0,
+        };
+        let counts = counts * (1.0 - dimmed / DIMMED_MAX).max(0.0);
+        // What can be served at most, and how surely.
+        let (most, surely) = match felt {
+            Felt::Busy(ended) => (ended / saturation, 1.0),
+            Felt::Nothing | Felt::Late => (load / saturation, dimmed * dimmed),
+        };
         let late = seen.missed as f64;
         let in_time = (seen.requests - seen.missed) as f64;
         let is_served = seen.missed <= seen.requests / 2;
         let of = |scale: f64, miss: f64| {
             let miss = miss.clamp(MISS_MIN, 1.0 - MISS_MIN);
             let misses = late * libm::log(miss) + in_time * libm::log1p(-miss);
-            let off = libm::log(scale / at_capacity) / CAPACITY_SPREAD;
-            let weight = if off < 0.0 { f64::from(u8::from(is_served)) } else { dimmed * dimmed };
-            counts * misses - weight * off * off / 2.0
+            let off = |capacity: f64| libm::log(scale / capacity) / CAPACITY_SPREAD;
+            let (less, more) = (off(load / saturation).min(0.0), off(most).max(0.0));
+            let served = f64::from(u8::from(is_served));
+            counts * misses - (served * less * less + surely * more * more) / 2.0
         };
         // Loads must not fall from call to call.
         let by_scale = self.scales.iter().rev().map(|&scale| (scale, view.miss(load / scale)));
