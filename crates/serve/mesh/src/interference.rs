@@ -91,6 +91,7 @@ impl Interference {
             likely_odds: likely.odds(),
             believed_scale: believed.scale(),
             believed_odds: believed.odds(),
+            believed_floor: believed.floor(),
             curves: self.curves([Learnt::AS_PROFILED, likely, believed]),
         })
     }

@@ -22,6 +22,8 @@ struct Site {
     truth: Learnt,
     /// Optional content is left out beyond this share of its true capacity.
     dims_at: f64,
+    /// The share of requests that are late at any load.
+    pauses: f64,
     family: Family,
     learner: Learner,
     rng: Rng,
@@ -32,6 +34,7 @@ impl Site {
         Self {
             truth: Learnt::of(scale, odds),
             dims_at: f64::INFINITY,
+            pauses: 0.0,
             family: profile(),
             learner: Learner::new(kind),
             rng: Rng::seeded(seed),
@@ -55,6 +58,7 @@ impl Site {
             let requests = (load * PERIOD.as_secs_f64()) as u64;
             // A dimmer keeps waits short whatever a steady state would be.
             let miss = if work < 1.0 { 1e-3 } else { self.miss(self.truth, load) };
+            let miss = miss + (1.0 - miss) * self.pauses;
             let missed = (0..requests).filter(|_| self.rng.unit() < miss).count() as u64;
             let dimmed = share(f64::from(u8::from(work < 1.0)));
             let (load, work) = (rate(load), share(work));
@@ -308,6 +312,28 @@ fn misses_at_every_load_are_odds_and_not_less_capacity() {
         let believed = site.learner.believed();
         assert!((4.0..16.0).contains(&believed.odds()), "{seed}: {believed:?}");
         assert!((0.9..1.03).contains(&believed.scale()), "{seed}: {believed:?}");
+    }
+}
+
+/// A pause now and then makes some late at any load. Of a profile without misses that is a large
+/// factor, which said that a site with room was no help.
+#[test]
+fn what_is_late_at_any_load_says_nothing_of_the_load_at_which_queues_begin() {
+    for (seed, paused) in [(0, 0.003), (1, 0.01), (2, 0.03)] {
+        let mut site = Site::new(Prior::Profile, 1.0, 1.0, seed);
+        site.pauses = paused;
+        for utilisation in [0.2, 0.3, 0.4, 0.3].repeat(20) {
+            site.serve(1, utilisation);
+        }
+        let believed = site.learner.believed();
+        for utilisation in [0.1, 0.4, 0.7, 0.85, 0.95] {
+            let load = utilisation * 400.0;
+            let truth = site.miss(site.truth, load);
+            let truth = truth + (1.0 - truth) * paused;
+            let miss = site.miss(believed, load);
+            let what = (seed, paused, utilisation, believed);
+            assert!(miss <= 1.3 * truth + 0.01 && miss >= 0.3 * truth, "{what:?}: {miss} {truth}");
+        }
     }
 }
 
