@@ -170,6 +170,9 @@ pub struct Lately {
     pub local_ended: u64,
     /// Of these, those that missed the objective.
     pub local_missed: u64,
+    /// How many more of them came in the last epoch than ended; below zero where more ended. Of
+    /// those through other data planes too.
+    pub local_grown: i64,
     /// What the site served in the last epoch, per second: its own users' requests and others'.
     pub load: f64,
     /// By site, what it was seen to serve in time of this site's users' requests, per second.
@@ -230,6 +233,7 @@ impl DemandMeter {
             local_missed: epoch
                 .count(|tally| local(tally, |counts| counts.missed))
                 .min(local_ended),
+            local_grown: epoch.grown(home),
             load: (epoch.rate(sent_home) + per_second(from_elsewhere, epoch.seconds())
                 - failed_over)
                 .max(0.0),
@@ -310,6 +314,20 @@ impl Between<'_> {
             self.count(|tally| tally.by_site.get(site).map_or(0, count))
         };
         SiteTally { ended: of(|counts| counts.ended), missed: of(|counts| counts.missed) }
+    }
+
+    /// How many more requests came to stay at home than ended there that came so.
+    fn grown(&self, home: usize) -> i64 {
+        let windows = |of: &dyn Fn(&SplitWindow) -> u64| {
+            self.count(|tally| tally.workers.iter().map(of).sum())
+        };
+        let sent = windows(&|window| window.by_site.get(home).map_or(0, |counts| counts.sent));
+        let elsewhere =
+            windows(&|window| window.by_site.iter().map(|counts| counts.failed_over).sum());
+        let ended = self.ended_at(home).ended;
+        let returned = self.count(|tally| tally.returned.ended);
+        let came = sent.saturating_sub(elsewhere) as i64;
+        came.saturating_sub(ended.saturating_sub(returned) as i64)
     }
 
     fn by_worker(&self, of: impl Fn(&SplitWindow) -> u64) -> Vec<u64> {

@@ -88,7 +88,7 @@ mod trust;
 pub mod wan;
 
 pub use elastic::{Elastic, Outlook};
-pub use learnt::{LEARNT_PPM, Learnt};
+pub use learnt::{FLOOR_PPM_MAX, LEARNT_PPM, Learnt};
 pub use problem::{ALL_PPM, PRICE_MAX, Problem, ProblemError, QUANTA_MAX, SITES_MAX};
 pub use question::{
     Answer, Effort, OVERLOAD_PPM_MAX, Objective, Overload, Question, Status, Target, WEIGHT_MAX,

@@ -406,6 +406,7 @@ impl Driver {
             curve_version: report.map(|report| report.curve_version),
             curve_scale: report.map(|report| report.learnt.scale()),
             curve_odds: report.map(|report| report.learnt.odds()),
+            curve_floor: report.map(|report| report.learnt.floor()),
             missed_share: report
                 .filter(|report| report.ended_requests > 0)
                 .map(|report| report.violations as f64 / report.ended_requests as f64),

@@ -91,6 +91,7 @@ impl Interference {
             likely_odds: likely.odds(),
             believed_scale: believed.scale(),
             believed_odds: believed.odds(),
+            believed_floor: believed.floor(),
             curves: self.curves([Learnt::AS_PROFILED, likely, believed]),
         })
     }
@@ -136,7 +137,8 @@ impl Interference {
         self.seen = Some((conditions, is_hedged));
         let (work, dimmed) = content?;
         let (load, requests, missed) = (lately.load(), lately.local_ended, lately.local_missed);
-        let seen = Seen { load, work, dimmed, requests, missed };
+        let grown = lately.local_grown;
+        let seen = Seen { load, work, dimmed, requests, missed, grown };
         let was_contradicted = learner.is_contradicted();
         learner.observe(self.period, &families[self.version], &conditions, &seen);
         (learner.is_contradicted() && !was_contradicted).then(|| {

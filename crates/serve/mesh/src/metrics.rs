@@ -53,6 +53,11 @@ const OF_SITES: [Metric<SiteState>; 18] = [
         |it| it.curve_odds.into(),
     ),
     gauge(
+        "evenkeel_redirect_curve_floor_ratio",
+        "Share of requests that are believed to miss at any load, as reported last.",
+        |it| it.curve_floor.into(),
+    ),
+    gauge(
         "evenkeel_redirect_missed_ratio",
         "Share of the requests of the site's users that missed the objective, as reported last.",
         |it| it.missed_share.into(),

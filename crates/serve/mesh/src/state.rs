@@ -70,6 +70,8 @@ pub struct LearntState {
     pub believed_scale: f64,
     /// The odds that plans go by.
     pub believed_odds: f64,
+    /// The share of requests that miss at any load, by which plans go besides.
+    pub believed_floor: f64,
     /// The curves, from no load to where every one of them is late for a fifth; empty before
     /// anything was seen.
     pub curves: Vec<CurvePoint>,
@@ -185,6 +187,8 @@ pub struct SiteState {
     pub curve_scale: Option<f64>,
     /// How many times the odds of a miss of those curves are believed, as it told last.
     pub curve_odds: Option<f64>,
+    /// The share of requests that are believed to miss at any load, as it told last.
+    pub curve_floor: Option<f64>,
     /// Share of its users' requests that missed the objective, as it told last.
     pub missed_share: Option<f64>,
     /// The same as predicted if every site served its own; `None` where it has no part in the plan.

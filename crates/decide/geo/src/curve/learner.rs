@@ -2,9 +2,12 @@
 //! is seen.
 //!
 //! **Shape.** A curve that is wrong is so mostly in its load axis: servers are faster or slower
-//! than profiled. So what is learnt are two numbers ([`Learnt`]): a *scale* of the load, and the
-//! *odds* of a miss that no load explains. Two numbers are known from few points, and they fit
-//! into a report, so that all data centres plan with the same curve.
+//! than profiled. So what is learnt are few numbers ([`Learnt`]): a *scale* of the load, and the
+//! *odds* of a miss that the scale does not explain. They are known from few points, and they fit
+//! into a report, so that all data centres plan with the same curve. The third is what is missed at
+//! loads at which the profile has hardly a miss, a *floor*: a pause now and then is one, which says
+//! nothing of the load at which queues begin. As odds it would: of one in 10,000 that the profile
+//! has it makes 27, and as many times what is missed where load begins to be felt.
 //!
 //! **Signals**, once per control period, of the site's own users: how many of those that were
 //! served where they came missed the objective at the load there really was, in work of full
@@ -25,8 +28,9 @@
 //! **Bound.** Plans use the lower quartile of the scale, with the odds that go with it: 5 % too
 //! little capacity costs 2 %, 10 % too much 18 %. As long as the profile is more likely than not
 //! plans use it as it is. Where more was late in the last minutes than that explains, at a load
-//! that was seen in several periods, odds are raised until it does. Once the profile was
-//! contradicted ([`CONTRADICTED`]) it is not the first thing that is tried after the next change.
+//! that was seen in several periods, the floor and then odds are raised until it does. Once the
+//! profile was contradicted ([`CONTRADICTED`]) it is not the first thing that is tried after the
+//! next change.
 //!
 //! **Without a profile** ([`Prior::Guess`]) the scale is believed to be little, and more as more is
 //! served in time.
@@ -34,8 +38,9 @@
 //! **After a server more** nothing is learnt for [`SETTLES`]: who returns gets its share only once
 //! it has proven itself, and until then the others dim at a load that all can serve.
 //!
-//! **After an overload** periods of less load in which requests are late still are not learnt for
-//! twice as long as it lasted ([`Backlog`]): they wait for those that came before.
+//! **In a queue** requests are late for those that came before, not for the load there is: as long
+//! as the queue should be there by what is believed, lateness is not learnt, and the requests that
+//! end are the most that the site can serve ([`Backlog`]).
 //!
 //! **When it misleads.** A site that collapsed, and is asked for little since, is believed again
 //! after half an hour. A site that dims without telling it looks fast. Of several sizes the first
@@ -47,9 +52,9 @@
 
 use std::collections::BTreeMap;
 
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Felt, Period};
 use super::{Conditions, Family};
-use crate::learnt::{LEARNT_PPM, Learnt, MISS_MIN, with_odds};
+use crate::learnt::{FLOOR_PPM_MAX, LEARNT_PPM, Learnt, MISS_MIN, with_odds};
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::{Probability, Rate};
 
@@ -93,6 +98,10 @@ const LEVEL_SIGMAS: f64 = 3.0;
 const SETTLES: Duration = Duration::from_secs(10);
 /// Who comes again within this time is not waited for.
 const SETTLES_EVERY: Duration = Duration::from_secs(60);
+/// A load with fewer misses than this is not felt: what is missed there is a floor.
+const UNFELT_MAX: f64 = 1e-3;
+/// The highest floor.
+const FLOOR_MAX: f64 = FLOOR_PPM_MAX as f64 * 1e-6;
 /// The quantile of the scale that plans use.
 const BOUND: f64 = 0.25;
 
@@ -118,6 +127,8 @@ pub struct Seen {
     pub requests: u64,
     /// How many of them missed the objective.
     pub missed: u64,
+    /// How many more of them came than ended; below zero where more ended.
+    pub grown: i64,
 }
 
 /// What was seen lately about one load.
@@ -127,18 +138,21 @@ struct Level {
     load: f64,
     requests: f64,
     missed: f64,
+    /// Of these as many as a floor explains: an accident is none.
+    paused: f64,
+    /// Periods that had any.
+    pauses: f64,
 }
 
 impl Level {
-    /// The odds of a miss that were surely met here; 0 where too little was seen.
-    fn odds_least(&self) -> f64 {
+    /// The share of requests that surely missed here; 0 where too little was seen.
+    fn missed_least(&self) -> f64 {
         if self.periods < LEVEL_PERIODS_MIN {
             return 0.0;
         }
         let share = self.missed / self.requests;
         let error = libm::sqrt(share * (1.0 - share) / self.requests);
-        let least = (share - LEVEL_SIGMAS * error).clamp(0.0, 1.0 - MISS_MIN);
-        least / (1.0 - least)
+        (share - LEVEL_SIGMAS * error).clamp(0.0, 1.0 - MISS_MIN)
     }
 }
 
@@ -224,7 +238,7 @@ impl Learner {
     /// the site, hedged if requests were; `conditions` say how many servers served, without bias.
     ///
     /// A period without requests, load or servers, or with more misses than requests, says nothing,
-    /// nor do those after a server has come, or an overload has gone.
+    /// nor do those after a server has come.
     pub fn observe(
         &mut self,
         over: Duration,
@@ -241,10 +255,14 @@ impl Learner {
         if seen.requests == 0 || seen.missed > seen.requests || !(load > 0.0 && load.is_finite()) {
             return;
         }
-        if self.backlog.is_felt(over, load, [seen.requests, seen.missed]) {
-            return;
+        let capacity = family.saturation(conditions.write_share) * self.likely.scale();
+        let came = seen.load.value() * over.as_secs_f64();
+        let Seen { requests, missed, grown, .. } = *seen;
+        let felt = self.backlog.feel(&Period { load, capacity, came, requests, missed, grown });
+        if felt == Felt::Nothing {
+            self.note_level(over, load, seen);
         }
-        let evidence = self.evidence(family, conditions.write_share, load, seen);
+        let evidence = self.evidence(family, conditions.write_share, load, (seen, felt));
         let most = evidence.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let change = (over.as_secs_f64() / CHANGES_EVERY.as_secs_f64()).min(0.5);
         for (weight, prior) in self.weights.iter_mut().zip(&self.prior) {
@@ -264,7 +282,6 @@ impl Learner {
             self.prior = self.prior_with(RIGHT_AGAIN);
         }
         self.likely = self.quantile(0.5);
-        self.note_level(over, load, seen);
         self.believed = self.raised(self.quantile(BOUND), family, conditions.write_share);
     }
 
@@ -292,6 +309,8 @@ impl Learner {
             level.load *= kept;
             level.requests *= kept;
             level.missed *= kept;
+            level.paused *= kept;
+            level.pauses *= kept;
         }
         self.levels.retain(|_, level| level.periods > LEVEL_FORGOTTEN);
         if seen.dimmed.value() > DIMMED_MAX {
@@ -304,46 +323,92 @@ impl Learner {
         level.load += load;
         level.requests += counts * seen.requests as f64;
         level.missed += counts * seen.missed as f64;
+        level.pauses += f64::from(u8::from(seen.missed > 0));
+        level.paused += counts * (seen.missed as f64).min(FLOOR_MAX * seen.requests as f64);
     }
 
-    /// With odds that explain what was measured at every load; and with a smaller scale where no
-    /// odds would.
+    /// The share of requests that missed at loads that are not felt, beyond what the curve tells
+    /// of; and the same again if that is no chance, nor the accident of one or two periods.
+    fn floor(&self, family: &Family, writes: Probability) -> (f64, f64) {
+        let (mut pauses, mut requests, mut missed, mut expected) = (0.0, 0.0, 0.0, 0.0);
+        for level in self.levels.values() {
+            let load = level.load / level.periods / self.likely.scale();
+            let miss = family.view(Duration::ZERO, writes).miss(load);
+            if miss <= UNFELT_MAX {
+                pauses += level.pauses;
+                requests += level.requests;
+                missed += level.paused;
+                expected += miss * level.requests;
+            }
+        }
+        if requests <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let (share, all) = ((missed - expected).max(0.0) / requests, missed / requests);
+        let error = libm::sqrt(all * (1.0 - all) / requests);
+        let is_sure = pauses >= LEVEL_PERIODS_MIN && share > LEVEL_SIGMAS * error;
+        (share, if is_sure { share } else { 0.0 })
+    }
+
+    /// With a floor and odds that explain what was measured at every load; and with a smaller scale
+    /// where no odds would.
     fn raised(&self, mut learnt: Learnt, family: &Family, writes: Probability) -> Learnt {
         let most = f64::from(*LEARNT_PPM.end()) * 1e-6;
+        let profiled = |level: &Level, scale: f64| {
+            family.view(Duration::ZERO, writes).miss(level.load / level.periods / scale)
+        };
+        let (_, surely) = self.floor(family, writes);
+        learnt = learnt.with_floor(surely);
+        let floor = learnt.floor();
         for level in self.levels.values() {
+            let by_load = ((level.missed_least() - floor) / (1.0 - floor)).max(0.0);
             let needed = |scale: f64| {
-                let load = level.load / level.periods / scale;
-                let miss = family.view(Duration::ZERO, writes).miss(load);
-                let miss = miss.clamp(MISS_MIN, 1.0 - MISS_MIN);
-                level.odds_least() * (1.0 - miss) / miss
+                let miss = profiled(level, scale).clamp(MISS_MIN, 1.0 - MISS_MIN);
+                by_load / (1.0 - by_load) * (1.0 - miss) / miss
             };
             let scales = core::iter::successors(Some(learnt.scale()), |it| Some(it / SCALE_STEP));
             let mut scales = scales.take_while(|scale| *scale > PROFILED[0]);
             let scale = scales.find(|scale| needed(*scale) <= most).unwrap_or(PROFILED[0]);
             let odds = needed(scale).max(learnt.odds());
             if scale < learnt.scale() || odds > learnt.odds() {
-                learnt = Learnt::of(scale, odds);
+                learnt = Learnt::of(scale, odds).with_floor(floor);
             }
         }
         learnt
     }
 
     /// The logarithm of the likelihood of every case.
-    fn evidence(&self, family: &Family, writes: Probability, load: f64, seen: &Seen) -> Vec<f64> {
+    fn evidence(
+        &self,
+        family: &Family,
+        writes: Probability,
+        load: f64,
+        (seen, felt): (&Seen, Felt),
+    ) -> Vec<f64> {
         let mut view = family.view(Duration::ZERO, writes);
-        let at_capacity = load / family.saturation(writes);
+        let saturation = family.saturation(writes);
         let dimmed = seen.dimmed.value();
-        let counts = (1.0 - dimmed / DIMMED_MAX).max(0.0)
-            * 1.0_f64.min(REQUESTS_MAX as f64 / seen.requests as f64);
+        let counts = match felt {
+            Felt::Nothing => 1.0_f64.min(REQUESTS_MAX as f64 / seen.requests as f64),
+            Felt::Late | Felt::Busy(_) => 0.0,
+        };
+        let counts = counts * (1.0 - dimmed / DIMMED_MAX).max(0.0);
+        // What can be served at most, and how surely.
+        let (most, surely) = match felt {
+            Felt::Busy(ended) => (ended / saturation, 1.0),
+            Felt::Nothing | Felt::Late => (load / saturation, dimmed * dimmed),
+        };
         let late = seen.missed as f64;
         let in_time = (seen.requests - seen.missed) as f64;
         let is_served = seen.missed <= seen.requests / 2;
+        let (floor, _) = self.floor(family, writes);
         let of = |scale: f64, miss: f64| {
-            let miss = miss.clamp(MISS_MIN, 1.0 - MISS_MIN);
+            let miss = (floor + (1.0 - floor) * miss).clamp(MISS_MIN, 1.0 - MISS_MIN);
             let misses = late * libm::log(miss) + in_time * libm::log1p(-miss);
-            let off = libm::log(scale / at_capacity) / CAPACITY_SPREAD;
-            let weight = if off < 0.0 { f64::from(u8::from(is_served)) } else { dimmed * dimmed };
-            counts * misses - weight * off * off / 2.0
+            let off = |capacity: f64| libm::log(scale / capacity) / CAPACITY_SPREAD;
+            let (less, more) = (off(load / saturation).min(0.0), off(most).max(0.0));
+            let served = f64::from(u8::from(is_served));
+            counts * misses - (served * less * less + surely * more * more) / 2.0
         };
         // Loads must not fall from call to call.
         let by_scale = self.scales.iter().rev().map(|&scale| (scale, view.miss(load / scale)));

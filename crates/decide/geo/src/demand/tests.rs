@@ -86,6 +86,22 @@ fn what_came_back_or_has_no_latency_is_load_and_says_nothing_of_how_home_serves(
 }
 
 #[test]
+fn how_many_more_wait_at_home_is_what_came_to_stay_less_what_ended_of_it() {
+    let mut demand = DemandMeter::default();
+    demand.note(Instant::from_millis(0), counts([0, 0], 0, 0, 0), 0);
+    // 900 are sent home, 30 of them had to go elsewhere; 850 end there, 80 of which came back.
+    let mut after = counts([500, 500], 1_000, 0, 0);
+    after.workers[0].by_site[1].failed_over = 30;
+    after.by_site[0].ended = 850;
+    after.returned.ended = 80;
+    let lately = demand.note(Instant::from_millis(1_000), after.clone(), 0);
+    assert_eq!(lately.local_grown, 900 - 30 - (850 - 80));
+    // And when they end.
+    after.by_site[0].ended += 100;
+    assert_eq!(demand.note(Instant::from_millis(2_000), after, 0).local_grown, -100);
+}
+
+#[test]
 fn counts_that_begin_anew_are_no_demand() {
     let mut demand = DemandMeter::default();
     demand.note(Instant::from_millis(0), counts([500, 0], 900, 9, 9), 0);

@@ -9,7 +9,7 @@
 
 use core::fmt;
 
-use crate::learnt::{LEARNT_PPM, Learnt};
+use crate::learnt::{FLOOR_PPM_MAX, LEARNT_PPM, Learnt};
 use evenkeel_core::units::Rate;
 
 /// The largest number of sites that can agree: one bit each in a [`SiteSet`].
@@ -253,6 +253,8 @@ impl Report {
         let (least, most) = (u64::from(*LEARNT_PPM.start()), u64::from(*LEARNT_PPM.end()));
         within("scale of the curves (ppm)", self.learnt.scale_ppm.into(), least, most)?;
         within("odds of the curves (ppm)", self.learnt.odds_ppm.into(), least, most)?;
+        let floor = u64::from(self.learnt.floor_ppm);
+        within("floor of the curves (ppm)", floor, 0, FLOOR_PPM_MAX.into())?;
         let sites = self.paths.len() as u64;
         within("sites that served", self.in_time_per_1000_s.len() as u64, sites, sites)?;
         for in_time in &self.in_time_per_1000_s {

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::learnt::{LEARNT_PPM, Learnt};
+use crate::learnt::{FLOOR_PPM_MAX, LEARNT_PPM, Learnt};
 use evenkeel_core::rng::Rng;
 
 mod numbers;
@@ -41,7 +41,7 @@ fn busy_report(sites: usize, rng: &mut Rng) -> Report {
         ended_requests: 107_500,
         violations: 5_375,
         curve_version: 900,
-        learnt: Learnt { scale_ppm: 830_000, odds_ppm: 1_900_000 },
+        learnt: Learnt { scale_ppm: 830_000, odds_ppm: 1_900_000, floor_ppm: 2_700 },
         in_time_per_1000_s: vec![40_000_000; sites],
         paths: (0..sites).map(|_| Some(path())).collect(),
     }
@@ -77,7 +77,11 @@ fn longest_row(sites: usize) -> Row {
             ended_requests: COUNT_MAX,
             violations: COUNT_MAX,
             curve_version: u32::MAX,
-            learnt: Learnt { scale_ppm: *LEARNT_PPM.end(), odds_ppm: *LEARNT_PPM.end() },
+            learnt: Learnt {
+                scale_ppm: *LEARNT_PPM.end(),
+                odds_ppm: *LEARNT_PPM.end(),
+                floor_ppm: FLOOR_PPM_MAX,
+            },
             in_time_per_1000_s: vec![RATE_MAX; sites],
             paths: (0..sites).map(|index| (index > 0).then_some(path)).collect(),
         },
@@ -101,10 +105,10 @@ fn any_path() -> impl Strategy<Value = Option<Path>> {
 fn any_report(sites: usize) -> impl Strategy<Value = Report> {
     let counts = (0..=RATE_MAX, 0..=RATE_MAX, 0..=COUNT_MAX, 0..=1_000_000_u32);
     let ended = (0..=COUNT_MAX).prop_flat_map(|ended| (Just(ended), 0..=ended));
-    let curves = (any::<u32>(), LEARNT_PPM, LEARNT_PPM);
+    let curves = (any::<u32>(), LEARNT_PPM, LEARNT_PPM, 0..=FLOOR_PPM_MAX);
     let rest = (ended, curves, vec(0..=RATE_MAX, sites), vec(any_path(), sites));
     (counts, rest).prop_map(|(counts, (ended, curves, in_time_per_1000_s, paths))| {
-        let (curve_version, scale_ppm, odds_ppm) = curves;
+        let (curve_version, scale_ppm, odds_ppm, floor_ppm) = curves;
         let (ended_requests, violations) = ended;
         let (demand_per_1000_s, capacity_per_1000_s, backlog_requests, writes_ppm) = counts;
         Report {
@@ -115,7 +119,7 @@ fn any_report(sites: usize) -> impl Strategy<Value = Report> {
             ended_requests,
             violations,
             curve_version,
-            learnt: Learnt { scale_ppm, odds_ppm },
+            learnt: Learnt { scale_ppm, odds_ppm, floor_ppm },
             in_time_per_1000_s,
             paths,
         }
@@ -274,7 +278,7 @@ fn what_is_not_believed_is_counted_and_changes_nothing() {
     let me = Row { site: site(0), ..good.clone() };
     assert_eq!(receive(&mut sync, 0, &me), Err(Rejection::UnknownSite));
     let bytes = wire::encode(&good).unwrap();
-    let newer = [&bytes[..1], &[4], &bytes[2..]].concat();
+    let newer = [&bytes[..1], &[5], &bytes[2..]].concat();
     for (bytes, reason) in [
         (&[][..], Reason::Malformed),
         (b"GET / HTTP/1.1\r\n", Reason::Malformed),

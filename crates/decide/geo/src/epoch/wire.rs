@@ -25,7 +25,7 @@ use crate::learnt::Learnt;
 pub const ROW_BYTES_MAX: usize = 2_048;
 
 const MAGIC: u8 = 0xE7;
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// The row as bytes: at most [`ROW_BYTES_MAX`].
 ///
@@ -141,7 +141,7 @@ fn check(row: &Row) -> Result<(), OutsideOfRange> {
     row.report.check()
 }
 
-fn numbers(report: &Report) -> [u64; 9] {
+fn numbers(report: &Report) -> [u64; 10] {
     [
         report.demand_per_1000_s,
         report.capacity_per_1000_s,
@@ -152,6 +152,7 @@ fn numbers(report: &Report) -> [u64; 9] {
         report.curve_version.into(),
         report.learnt.scale_ppm.into(),
         report.learnt.odds_ppm.into(),
+        report.learnt.floor_ppm.into(),
     ]
 }
 
@@ -249,6 +250,7 @@ impl Reader<'_> {
             learnt: Learnt {
                 scale_ppm: self.number_u32("scale of the curves (ppm)")?,
                 odds_ppm: self.number_u32("odds of the curves (ppm)")?,
+                floor_ppm: self.number_u32("floor of the curves (ppm)")?,
             },
             in_time_per_1000_s: (0..sites).map(|_| self.number()).collect::<Result<_, _>>()?,
             paths: (0..sites)

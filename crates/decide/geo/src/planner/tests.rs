@@ -395,7 +395,7 @@ proptest! {
         let mut report = Report::empty(2);
         report.writes_ppm = writes_ppm;
         let site = SiteId::new(1);
-        report.learnt = Learnt { scale_ppm, odds_ppm: 2_000_000 };
+        report.learnt = Learnt { scale_ppm, odds_ppm: 2_000_000, floor_ppm: 0 };
         let curve = (0, report.learnt);
         report.capacity_per_1000_s = planner.capacity_per_1000_s(site, curve, writes, servers);
         prop_assert_eq!(planner.servers(1, &report), servers);

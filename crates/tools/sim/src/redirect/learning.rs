@@ -70,6 +70,7 @@ impl Learning {
             dimmed: Probability::clamped(dimmed / all),
             requests: lately.local_ended,
             missed: lately.local_missed,
+            grown: lately.local_grown,
         };
         let family = self.hedged.as_ref().filter(|_| is_hedged).unwrap_or(&self.plain);
         let conditions = Conditions::with_servers(servers).unbiased();

@@ -5,13 +5,14 @@ use super::*;
 #[test]
 fn numbers_that_are_not_possible_are_refused_on_both_sides() {
     type Spoil = fn(&mut Report);
-    let spoil: [(&str, Spoil); 8] = [
+    let spoil: [(&str, Spoil); 9] = [
         ("demand", |report| report.demand_per_1000_s = RATE_MAX + 1),
         ("capacity", |report| report.capacity_per_1000_s = u64::MAX),
         ("writes", |report| report.writes_ppm = 1_000_001),
         ("violations", |report| report.violations = report.ended_requests + 1),
         ("scale", |report| report.learnt.scale_ppm = 0),
         ("odds", |report| report.learnt.odds_ppm = LEARNT_PPM.end() + 1),
+        ("floor", |report| report.learnt.floor_ppm = FLOOR_PPM_MAX + 1),
         ("base", |report| report.paths[1].as_mut().unwrap().base_rtt_us = DELAY_US_MAX + 1),
         ("residual", |report| report.paths[1].as_mut().unwrap().residual_bins[5] = RESIDUAL_BINS),
     ];
