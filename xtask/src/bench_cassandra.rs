@@ -18,9 +18,8 @@
 //! It says nothing about nodes on machines of their own, larger data than memory, or saturation:
 //! nodes, load and proxy share this machine, and how busy it was stands in the report.
 
-mod cluster;
 mod copies;
-mod generator;
+pub(crate) mod generator;
 mod report;
 mod scenario;
 mod ways;
@@ -32,11 +31,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::bench::cassandra::Cluster;
 use crate::bench::process::{Server, Workbench};
 use crate::bench::{ROUNDS_MIN, file, number, order, some_of};
 use crate::machine::Ticks;
 use crate::{UsageError, workspace};
-use cluster::{Cluster, NODES};
 use copies::Copies;
 use generator::{Driver, Generator};
 use report::{Cell, Measurement, Report};
@@ -71,6 +70,12 @@ usage: cargo xtask bench cassandra [OPTIONS]
 
 example: cargo xtask bench cassandra --scenarios calm,paused --mixes read-heavy --rounds 12 \
          --ways default,default-speculative,proxy,java,java-speculative,java-proxy";
+
+/// Of all nodes; they are seeds of each other and hold every record.
+const NODES: usize = 3;
+const DATA_CENTER: &str = "dc1";
+/// Java's heap for each.
+const HEAP_MIB: usize = 512;
 
 /// How long nodes may work off what a turn left.
 const SETTLE: Duration = Duration::from_millis(700);
@@ -156,7 +161,7 @@ impl Options {
                 "--bytes" => options.bytes = number(word, value, 1, 100_000)?,
                 "--quota" => options.quota_percent = number(word, value, 10, 1000)?,
                 "--snitch" => options.dynamic_snitch = on_or_off(word, value)?,
-                "--binary" => options.binary = Some(file(value)?),
+                "--binary" => options.binary = Some(file(word, value)?),
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }
@@ -246,7 +251,11 @@ impl<'a> Stage<'a> {
             generator::build(*driver)?;
         }
         eprintln!("starting {NODES} nodes (compiling their rig first)");
-        let cluster = Cluster::start(options.dynamic_snitch)?;
+        let words = format!(
+            "nodes={NODES} dynamic_snitch={} optimized=true heap_mib={HEAP_MIB}",
+            options.dynamic_snitch
+        );
+        let cluster = Cluster::start(&words, NODES)?;
         let start_proxy = || ways::start_proxy(bench, &cluster, &binary);
         let proxy = is_proxied.then(start_proxy).transpose()?;
         let is_relayed = options.ways.iter().any(|way| way.name == ways::RELAY);

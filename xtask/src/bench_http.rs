@@ -15,8 +15,8 @@
 //! (`[[listen]]` to one replica), without a dimmer, with one, and with one held at lean. The bar
 //! for an agent with a dimmer is 1.3 times plain proxying.
 //!
-//! `cargo xtask bench record` measures in the same way what `[record]` adds, and how many bytes of
-//! files a request is. The bars are 1 % and 8 bytes.
+//! `cargo xtask bench record` measures in the same way what `[record]` adds, how many bytes of
+//! files a copy of a request is, and how many are missing. The bars are 1 % and 8 bytes.
 //!
 //! With `--http2` clients speak HTTP/2 (`h2load`), to replicas of HTTP/1.1 and then of HTTP/2,
 //! beside HAProxy and, if it is here, Envoy. With `--tls` they speak TLS 1.3, on kept connections
@@ -38,6 +38,8 @@ pub(crate) mod proxies;
 mod report;
 mod wrk;
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,7 +49,7 @@ use crate::bench::process::{Server, Workbench};
 use crate::bench::{ROUNDS_MIN, file, number, order, with_reference};
 use crate::{UsageError, needs, workspace};
 use proxies::{
-    AGENT, BACKEND_PORTS, Clients, DAYS, HTTP, HTTP_AGENTS, HTTP_IDLE, HTTP_NEW, HTTP2, Proxy,
+    ADMIN, AGENT, BACKEND_PORTS, Clients, HTTP, HTTP_AGENTS, HTTP_IDLE, HTTP_NEW, HTTP2, Proxy,
     RECORD, Suite, TLS,
 };
 use report::{Measurement, Report};
@@ -219,7 +221,7 @@ impl Options {
                 "--idle" if suite.name == HTTP_IDLE.name => {
                     options.idle = Some(number(word, value, 1000, 60_000)?);
                 }
-                "--binary" => options.binary = Some(file(value)?),
+                "--binary" => options.binary = Some(file(word, value)?),
                 "--proxies" => {
                     let name = |proxy: &Proxy| proxy.name;
                     options.proxies =
@@ -325,46 +327,64 @@ fn measure(suite: &'static Suite, options: &Options) -> Result<Found> {
         let note = note.or_else(|| one.proxy.note.map(str::to_owned));
         report.describe(one.proxy.name, one.proxy.version(ours)?, note);
     }
-    let answered = measure_rounds(&load, &mut running, options, &mut report)?;
-    let recorded = running.iter().position(|one| one.proxy.name == RECORD.name);
-    drop((running, agents, backend)); // whoever records has closed its files then
-    if let Some(place) = recorded {
-        let bytes = bytes_of(&bench.folder().join(DAYS))?;
-        report.note_files(bytes as f64 / answered[place] as f64);
+    measure_rounds(&load, &mut running, options, &mut report)?;
+    if running.iter().any(|one| one.proxy.name == RECORD.name) {
+        report.note_files(recorded(&bench.folder().join(ADMIN))?);
     }
+    drop((running, agents, backend));
     Ok(Found::Report(report))
 }
 
-/// How many requests each answered.
 fn measure_rounds(
     load: &Load,
     running: &mut [Running],
     options: &Options,
     report: &mut Report,
-) -> Result<Vec<u64>> {
-    let warm = running.iter_mut().map(|one| Ok(measure_one(load, one, WARM_UP)?.requests));
-    let mut answered = warm.collect::<Result<Vec<u64>>>()?;
+) -> Result<()> {
+    for one in &mut *running {
+        measure_one(load, one, WARM_UP)?;
+    }
     let length = Duration::from_secs(options.seconds);
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
         for index in order(round, running.len()) {
-            let measurement = measure_one(load, &mut running[index], length)?;
-            answered[index] += measurement.requests;
-            report.add(running[index].proxy.name, measurement);
+            report.add(running[index].proxy.name, measure_one(load, &mut running[index], length)?);
         }
     }
-    Ok(answered)
+    Ok(())
 }
 
-/// Bytes of all files below a folder.
-fn bytes_of(folder: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        bytes += if metadata.is_dir() { bytes_of(&entry.path())? } else { metadata.len() };
+/// What was recorded so far, in files that are closed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Recorded {
+    bytes_per_copy: f64,
+    /// Copies that are missing.
+    lost: u64,
+    windows: u64,
+    /// Of these, those that lack some.
+    dropped: u64,
+}
+
+/// Asks who records, at its admin address.
+fn recorded(admin: &Path) -> Result<Recorded> {
+    let mut stream = UnixStream::connect(admin).context("connecting to the admin address")?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut metrics = String::new();
+    stream.read_to_string(&mut metrics)?;
+    let sum = |name: &str| -> u64 {
+        let lines = metrics.lines().filter(|line| line.starts_with(name));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    };
+    let (rows, bytes) = (sum("evenkeel_record_rows_total"), sum("evenkeel_record_bytes_total"));
+    if rows == 0 {
+        bail!("no file was closed: measure for longer than ten seconds in all");
     }
-    Ok(bytes)
+    Ok(Recorded {
+        bytes_per_copy: bytes as f64 / rows as f64,
+        lost: sum("evenkeel_record_rows_lost_total"),
+        windows: sum("evenkeel_record_windows_total"),
+        dropped: sum("evenkeel_record_windows_total{state=\"dropped\"}"),
+    })
 }
 
 fn measure_one(load: &Load, one: &mut Running, length: Duration) -> Result<Measurement> {

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bench_http::instructions;
 use crate::lanes::{self, Job};
-use crate::{UsageError, machine, needs, package, suite, tidy, workspace};
+use crate::{UsageError, machine, needs, package, suite, workspace};
 
 /// One check.
 #[derive(Clone, Copy)]
@@ -50,10 +50,9 @@ enum Run {
 }
 
 /// Every crate with every feature that tests know, as one build.
-const WHOLE: [&str; 5] = [
+const WHOLE: [&str; 4] = [
     "--profile=ci",
     "--workspace",
-    "--features=evenkeel/envoy",
     "--features=evenkeel/parquet",
     "--features=evenkeel-scylla/driver",
 ];
@@ -78,7 +77,7 @@ const FUZZ_TARGETS: [&str; 6] = [
 
 const CHECKS: &[Step] = &[
     Step { name: "format", command: Run::Cargo(&["fmt", "--all", "--check"]) },
-    Step { name: "tidy", command: Run::Own("cargo xtask tidy", tidy::run) },
+    Step { name: "tidy", command: Run::Own("cargo xtask tidy", xtask_tidy::run) },
     Step {
         name: "clippy",
         command: Run::Whole(&["clippy", "--all-targets"], &["--", "-D", "warnings"]),

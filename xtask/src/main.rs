@@ -1,15 +1,16 @@
-//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `package`, `pgo`,
-//! `compare`, `replay-bars`, `drivers`, `histories`, `redis-apps`, `redis-clients`, `redis-suites`
-//! and `bench`.
+//! The workspace's own commands: `cargo xtask ci`, `tidy`, `needs`, `schema`, `commands`,
+//! `package`, `pgo`, `compare`, `replay-bars`, `drivers`, `histories`, `redis-apps`,
+//! `redis-clients`, `redis-suites` and `bench`.
 //!
-//! Everything a contributor or a CI machine runs is Rust code in this crate, so that it is read,
-//! formatted and tested like the rest and needs no tool beyond cargo.
+//! Everything a contributor or a CI machine runs is Rust code here and in `tidy`, so that it is
+//! read, formatted and tested like the rest and needs no tool beyond cargo.
 
 mod bench;
 mod bench_cassandra;
 mod bench_http;
 mod bench_redirect;
 mod bench_redis;
+mod bench_sites;
 mod ci;
 mod compare;
 mod drivers;
@@ -23,9 +24,7 @@ mod predict;
 mod redis_apps;
 mod redis_clients;
 mod redis_suites;
-mod schema;
 mod suite;
-mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
@@ -45,6 +44,8 @@ usage: cargo xtask COMMAND
                         that are missing, or those for tests
   schema                the JSON Schema of configurations, docs/evenkeel.schema.json, from the
                         tables of docs/configuration.md
+  commands              what becomes of each command of Redis before duplicates, in
+                        docs/duplicates-commands.md, from the table of the code
   package [OPTIONS]     a Debian package, a container image, SBOM and checksums in
                         target/package; --help: options
   pgo                   the program of packages by a profile of its own work, which packages with
@@ -53,9 +54,11 @@ usage: cargo xtask COMMAND
                         pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
   predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is
                         wrong by more than a tenth; --help: options
-  replay-bars --simulated [OPTIONS]
+  replay-bars --simulated|--random|--dimmer|--speed [OPTIONS]
                         how often a rebuilt world foretells the tail under other policies, in
-                        eight worlds whose truth is known; --help: options
+                        eight worlds whose truth is known; whether it names the best in worlds
+                        drawn at random; other setpoints of the dimmer; what a long day costs;
+                        --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
@@ -80,9 +83,14 @@ usage: cargo xtask COMMAND
   bench record [OPTIONS] CPU per request and bytes on disk while the day is recorded
   bench redis [OPTIONS] CPU, throughput and latency of duplicates of Redis, compared with Envoy
                         and twemproxy
+  bench expiry [OPTIONS]
+                        what it costs that keys expire alike at all duplicates of Redis, and which
+                        differ otherwise, by four ways; --help: options
   bench cassandra [OPTIONS]
                         tail latency, throughput and CPU, compared with drivers' default policies,
                         while nodes of a real Cassandra are paused, throttled and compacting
+  bench sites [OPTIONS] late requests of three data centres of a real Cassandra: with plans,
+                        without, and with fixed splits; --help: options
 
 example: cargo xtask bench http --rounds 12 --json";
 
@@ -124,15 +132,19 @@ fn dispatch(words: &[&str]) -> Result<()> {
         }
         ["ci"] => ci::run(None),
         ["ci", "--from", name] => ci::run(Some(name)),
-        ["tidy"] => tidy::run(),
-        ["tidy", "--sizes"] => tidy::print_sizes(),
+        ["tidy"] => xtask_tidy::run(),
+        ["tidy", "--sizes"] => xtask_tidy::print_sizes(),
         ["test", packages @ ..] => suite::run(packages, &[]),
         ["needs"] => needs::run(needs::Install::Never),
         ["needs", "--install"] => needs::run(needs::Install::Missing),
         ["needs", "--for-tests"] => needs::run(needs::Install::MissingForTests),
         ["package", options @ ..] => package::run(options),
         ["pgo"] => pgo::run(),
-        ["schema"] => schema::write(),
+        ["schema"] => xtask_tidy::schema::write(),
+        ["commands"] => workspace::run_cargo(
+            &["test", "-p", "evenkeel-stores", "--lib", "the_page_in_the_documentation"],
+            &[("EVENKEEL_WRITE_PAGE", "1")],
+        ),
         ["compare", options @ ..] => compare::run(options),
         ["predict", options @ ..] => predict::run(options),
         ["replay-bars", options @ ..] => {
@@ -154,7 +166,9 @@ fn dispatch(words: &[&str]) -> Result<()> {
         }
         ["bench", "instructions", options @ ..] => bench_http::instructions::run(options),
         ["bench", "redis", options @ ..] => bench_redis::run(options),
+        ["bench", "expiry", options @ ..] => bench_redis::expiry::run(options),
         ["bench", "cassandra", options @ ..] => bench_cassandra::run(options),
+        ["bench", "sites", options @ ..] => bench_sites::run(options),
         [] => Err(UsageError::new(format!("no command given\n\n{USAGE}")).into()),
         _ => {
             let command = words.join(" ");

@@ -27,8 +27,6 @@ import java.util.concurrent.locks.LockSupport;
  * time. The words are those of sdk/scylla/examples/compare, whose table this one asks for.
  */
 public final class Load {
-  private static final String TABLE = "evenkeel_compare.records";
-
   private final CqlSession session;
   private final PreparedStatement read;
   private final PreparedStatement write;
@@ -36,7 +34,7 @@ public final class Load {
   /** Where a copy is sent to another node after this time. Statements here may be sent twice. */
   private static final Duration COPY_AFTER = Duration.ofMillis(20);
 
-  private Load(String[] addresses, boolean isSpeculative) {
+  private Load(String[] addresses, String dataCenter, String table, boolean isSpeculative) {
     var config =
         DriverConfigLoader.programmaticBuilder()
             .withString(DefaultDriverOption.REQUEST_CONSISTENCY, "ONE")
@@ -51,7 +49,7 @@ public final class Load {
           .withDuration(DefaultDriverOption.SPECULATIVE_EXECUTION_DELAY, COPY_AFTER);
     }
     var builder =
-        CqlSession.builder().withLocalDatacenter("dc1").withConfigLoader(config.build());
+        CqlSession.builder().withLocalDatacenter(dataCenter).withConfigLoader(config.build());
     for (String address : addresses) {
       int colon = address.lastIndexOf(':');
       String host = address.substring(0, colon);
@@ -59,8 +57,8 @@ public final class Load {
       builder.addContactPoint(new InetSocketAddress(host, port));
     }
     session = builder.build();
-    read = session.prepare("select value from " + TABLE + " where id = ?");
-    write = session.prepare("insert into " + TABLE + " (id, value) values (?, ?)");
+    read = session.prepare("select value from " + table + " where id = ?");
+    write = session.prepare("insert into " + table + " (id, value) values (?, ?)");
   }
 
   public static void main(String[] arguments) throws Exception {
@@ -68,7 +66,9 @@ public final class Load {
     Map<String, Load> ways = new HashMap<>();
     for (String name : words.get("ways").split(",")) {
       String[] addresses = words.get(name.equals("proxy") ? "proxy" : "node").split(",");
-      ways.put(name, new Load(addresses, name.endsWith("-speculative")));
+      String dataCenter = words.getOrDefault("dc", "dc1");
+      String table = words.getOrDefault("table", "evenkeel_compare.records");
+      ways.put(name, new Load(addresses, dataCenter, table, name.endsWith("-speculative")));
     }
     System.out.println("ready");
     BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));

@@ -6,12 +6,12 @@ use crate::bench::process::{self, Workbench};
 
 /// Second copies that something of ours has sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Copies {
-    pub(super) sent: f64,
+pub(crate) struct Copies {
+    pub(crate) sent: f64,
     /// Whose answer was the first.
-    pub(super) won: f64,
+    pub(crate) won: f64,
     /// That were due and not sent, for the budget or the gate.
-    pub(super) denied: f64,
+    pub(crate) denied: f64,
 }
 
 impl Copies {

@@ -14,36 +14,36 @@ use crate::{needs, workspace};
 
 /// Whose driver makes the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Driver {
+pub(crate) enum Driver {
     Scylla,
     Java,
 }
 
 /// A running one; it has a session for each of its ways.
-pub(super) struct Generator {
-    pub(super) driver: Driver,
+pub(crate) struct Generator {
+    pub(crate) driver: Driver,
     dialogue: Dialogue,
 }
 
 /// What came of the requests of a turn.
 #[derive(Debug, PartialEq)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Of what was due in the first half of the turn and in the second; sorted.
-    pub(super) halves_us: [Vec<u64>; 2],
-    pub(super) errors: u64,
-    pub(super) error: Option<String>,
-    pub(super) elapsed_us: u64,
+    pub(crate) halves_us: [Vec<u64>; 2],
+    pub(crate) errors: u64,
+    pub(crate) error: Option<String>,
+    pub(crate) elapsed_us: u64,
     /// Of the generator's process.
-    pub(super) cpu_us: u64,
+    pub(crate) cpu_us: u64,
     /// The 99.9th percentile of how much too late requests were sent.
-    pub(super) late_us: u64,
+    pub(crate) late_us: u64,
     /// That our policy sent in the driver; none where it has none of ours.
-    pub(super) copies: Copies,
+    pub(crate) copies: Copies,
 }
 
 impl Generator {
     /// Starts one with these `name=value` words and waits until it is connected.
-    pub(super) fn start(driver: Driver, bench: &Workbench, words: &[String]) -> Result<Self> {
+    pub(crate) fn start(driver: Driver, bench: &Workbench, words: &[String]) -> Result<Self> {
         let (name, mut command) = match driver {
             Driver::Scylla => {
                 let program = workspace::target().join("dist/examples/compare");
@@ -57,7 +57,7 @@ impl Generator {
     }
 
     /// Takes one turn with these words.
-    pub(super) fn take(&mut self, words: &str) -> Result<Outcome> {
+    pub(crate) fn take(&mut self, words: &str) -> Result<Outcome> {
         let answer = self.dialogue.ask(&format!("turn {words}"), "turn ")?;
         let outcome = read(&answer).with_context(|| {
             let start: String = answer.chars().take(200).collect();
@@ -72,7 +72,7 @@ impl Generator {
 }
 
 /// Builds what is measured with; an old one would be used without anyone noticing.
-pub(super) fn build(driver: Driver) -> Result<()> {
+pub(crate) fn build(driver: Driver) -> Result<()> {
     if driver == Driver::Scylla {
         let example = ["-p", "evenkeel-scylla", "--features", "driver", "--example", "compare"];
         workspace::run_cargo(&[&["build", "--profile", "dist"][..], &example].concat(), &[])?;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::NODES;
 use super::Options;
-use super::cluster::{Cluster, NODES};
+use crate::bench::cassandra::Cluster;
 use crate::bench::statistics::Draws;
 
 /// How often is written: YCSB's workloads B, A and C, as in C3's evaluation.

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::cluster::{Cluster, DATA_CENTER};
+use super::DATA_CENTER;
 use super::generator::Driver;
+use crate::bench::cassandra::Cluster;
 use crate::bench::process::{self, Server, Workbench};
 use crate::needs;
 

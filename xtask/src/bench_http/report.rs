@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::Options;
 use super::proxies::{Clients, Suite};
+use super::{Options, Recorded};
 use crate::bench::{list, load_average, quoted, statistics};
 
 /// One proxy under load once.
@@ -28,8 +28,8 @@ pub(super) struct Report {
     options: Options,
     load_average_before: String,
     series: Vec<Series>,
-    /// Bytes of recorded days for each request.
-    file_bytes: Option<f64>,
+    /// What was recorded.
+    files: Option<Recorded>,
 }
 
 impl Report {
@@ -39,7 +39,7 @@ impl Report {
             options,
             load_average_before: load_average(),
             series: Vec::new(),
-            file_bytes: None,
+            files: None,
         }
     }
 
@@ -57,9 +57,9 @@ impl Report {
         series.expect("every proxy is described first").rounds.push(measurement);
     }
 
-    /// Files have so many bytes for each request.
-    pub(super) fn note_files(&mut self, bytes_per_request: f64) {
-        self.file_bytes = Some(bytes_per_request);
+    /// What was recorded.
+    pub(super) fn note_files(&mut self, files: Recorded) {
+        self.files = Some(files);
     }
 
     /// The table with its reading aids.
@@ -91,8 +91,12 @@ impl Report {
             let note = series.note.as_ref().map_or(String::new(), |note| format!("; NOTE: {note}"));
             let _ = writeln!(text, "{}: {}{note}", series.proxy, series.version);
         }
-        if let Some(bytes) = self.file_bytes {
-            let _ = writeln!(text, "recorded days have {bytes:.2} bytes per request");
+        if let Some(Recorded { bytes_per_copy, lost, windows, dropped }) = self.files {
+            let _ = writeln!(
+                text,
+                "files have {bytes_per_copy:.2} bytes per copy; {lost} copies are missing, \
+                 {dropped} of {windows} windows lack some"
+            );
         }
         text.push_str(
             "ratio: median over rounds of the ratio within a round; an interval that holds 1.00 is \
@@ -113,14 +117,14 @@ impl Report {
         let proxies: Vec<String> = self.series.iter().map(|one| self.json_of(one)).collect();
         format!(
             "{{\"benchmark\":\"{}\",\"rounds\":{},\"seconds\":{},\"connections\":{},\
-             \"body_bytes\":{},\"file_bytes_per_request\":{},\"load_average_before\":{},\
+             \"body_bytes\":{},\"file_bytes_per_copy\":{},\"load_average_before\":{},\
              \"proxies\":[{}]}}",
             self.suite.name,
             self.options.rounds,
             self.options.seconds,
             self.options.connections,
             self.options.bytes,
-            self.file_bytes.map_or("null".to_owned(), |bytes| format!("{bytes:.4}")),
+            self.files.map_or("null".to_owned(), |it| format!("{:.4}", it.bytes_per_copy)),
             quoted(&self.load_average_before),
             proxies.join(",")
         )

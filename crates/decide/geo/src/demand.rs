@@ -49,6 +49,9 @@ const HALF_LIFE: Duration = Duration::from_secs(3_600);
 const COLLAPSED: f64 = 0.175;
 /// Requests that must have ended for that to be said.
 const COLLAPSED_REQUESTS_MIN: u64 = 20;
+/// Time in which what is believed after that doubles, as long as more is served and all but a
+/// twentieth of it in time: a pause or a queue that was gone in seconds is no reason for an hour.
+const REGAINS: Duration = Duration::from_secs(60);
 
 /// What was counted of a site's own users since the beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,6 +133,9 @@ impl Served {
         let faded = libm::exp2(-since / HALF_LIFE.as_secs_f64());
         let in_time = per_second(lately.ended.saturating_sub(lately.missed), over);
         (self.in_time, self.most) = ((self.in_time * faded).max(in_time), self.most / faded);
+        if in_time > self.most && lately.missed * 20 <= lately.ended {
+            self.most *= libm::exp2(since / REGAINS.as_secs_f64());
+        }
         if lately.missed * 2 > lately.ended && lately.ended >= COLLAPSED_REQUESTS_MIN {
             self.in_time = in_time;
             self.most = self.most.min(COLLAPSED * per_second(lately.ended, over));

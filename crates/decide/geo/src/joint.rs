@@ -18,7 +18,7 @@
 //! y and n are the work of a full and of a lean request and e_h the work of copies as a share of
 //! it. Who is there is known only with the plan, so that quanta are then moved while that makes it
 //! cheaper (`refine`). **Source**: joint study, sections 1 and 2. Against every joint decision of
-//! three data centres (960 plans, default and drawn prices) a plan costs 0.01 % more on average
+//! three data centres (960 plans, default and drawn prices) a plan costs 0.015 % more on average
 //! and 5 % in the worst (`cargo test -p evenkeel-geo every_joint -- --ignored --nocapture`); with
 //! curves alone it was 0.3 % and 27 %. One curve for each hedge is
 //! enough: at equal work the knee is at the same load (2.6 % dearer than a curve for each dimmer).
@@ -34,6 +34,7 @@
 //! violation, dimmers whole percents; every data centre computes the same.
 
 mod explain;
+mod parts;
 mod refine;
 
 use super::epoch::StableHash;
@@ -41,6 +42,8 @@ use super::problem::{COST_PPM_MAX, Problem, ProblemError};
 use super::question::{Answer, Effort, Overload, Question};
 use super::solve::solve;
 use super::{ALL_PPM, Objective};
+pub use parts::Parts;
+pub(crate) use parts::{SETPOINTS, Serving};
 use refine::Refining;
 
 /// The highest price, in millionths of a violation: ten violations.
@@ -53,6 +56,8 @@ pub const HEDGE_MARGIN_PPM: u64 = 20_000;
 /// Steps of the dimmer that are tried first, then whole percents around the best.
 const COARSE: u32 = 10;
 const FULL: u32 = 100;
+/// Loads between which the dimmer is looked for near that of the load before.
+const ALL_TRIED_EVERY: u32 = 8;
 const PPM: u64 = ALL_PPM as u64;
 
 /// What things cost, in millionths of a request that misses the objective.
@@ -236,9 +241,7 @@ impl Joint {
         let late = Late { plain: problem.clone(), hedged };
         let pricing = Pricing { late, prices: *prices, services: services.to_vec(), extra_ppm };
         let (sites, loads) = (0..problem.sites(), problem.demand_total() + 1);
-        let state =
-            |site: usize, load: u32| pricing.cheapest(site, load, &users(problem, site, load));
-        let states = |site: usize| (0..=loads).map(|load| state(site, load)).collect();
+        let states = |site: usize| pricing.by_load(site, loads, |load| users(problem, site, load));
         let states: Vec<Vec<State>> = sites.clone().map(states).collect();
         let row = |from| sites.clone().map(|to| pricing.curve(from, to, &states[to])).collect();
         let priced = problem.clone().with_costs(sites.clone().map(row).collect())?;
@@ -251,8 +254,12 @@ impl Joint {
         states[(load as usize).min(states.len() - 1)]
     }
 
-    /// What is said of hedges at a data centre that serves this load so.
+    /// What is said of hedges at a data centre that serves this load so: nothing where nobody knows
+    /// what they are worth.
     fn hedging(&self, site: usize, load: u32, state: State) -> Hedging {
+        if self.pricing.late.hedged.is_none() {
+            return Hedging::AsBefore;
+        }
         let margin = match self.pricing.late.plain.saturation()[site] {
             u32::MAX => 0, // nobody knows what a share of the load is
             capacity => (u64::from(capacity) * HEDGE_MARGIN_PPM).div_ceil(PPM) as u32,
@@ -271,8 +278,8 @@ impl Joint {
         self.priced.violation_ppm(from, to, load)
     }
 
-    /// The effort that ends within ten milliseconds at eight data centres, a few millionths of a
-    /// violation from the optimum.
+    /// The effort that mostly ends within ten milliseconds at eight data centres, a few millionths
+    /// of a violation from the optimum.
     pub fn effort(&self) -> Effort {
         let tolerance = 20 * u64::from(self.priced.demand_total());
         Effort { work_max: 6_000_000, work_exact: 1_000_000, tolerance }
@@ -422,8 +429,7 @@ impl Pricing {
 
     fn cost(&self, from: usize, to: usize, load: u32, state: State) -> u64 {
         let (service, prices) = (&self.services[to], &self.prices);
-        let work_ppm = service.work_ppm(state.dimmer);
-        let work = u64::from(load) * work_ppm;
+        let work = u64::from(load) * service.work_ppm(state.dimmer);
         let left_out = u64::from(prices.optional) * u64::from(FULL - state.dimmer);
         let wan = if from == to { 0 } else { u64::from(prices.wan) };
         let mut cost = self.late.ppm(from, to, work, state.is_hedged)
@@ -431,32 +437,120 @@ impl Pricing {
             + left_out / u64::from(FULL)
             + wan;
         if state.is_hedged {
-            let work_us = u128::from(service.full_us) * u128::from(work_ppm) / u128::from(PPM);
-            let copies = work_us * u128::from(self.extra_ppm) * u128::from(prices.node_second);
-            cost += u64::try_from(copies / u128::from(PPM * PPM)).unwrap_or(u64::MAX >> 1);
+            cost += self.copies_ppm(to, state.dimmer);
         }
         cost
     }
 
+    /// What the copies of a request cost, millionths of a violation.
+    fn copies_ppm(&self, to: usize, dimmer: u32) -> u64 {
+        let service = &self.services[to];
+        let work = u128::from(service.work_ppm(dimmer));
+        let work_us = u128::from(service.full_us) * work / u128::from(PPM);
+        let price = u128::from(self.prices.node_second);
+        let copies = work_us * u128::from(self.extra_ppm) * price;
+        u64::try_from(copies / u128::from(PPM * PPM)).unwrap_or(u64::MAX >> 1)
+    }
+
     /// The cheapest way to serve these users at this load: among equals the fullest, then unhedged.
     fn cheapest(&self, site: usize, load: u32, users: &[(usize, u32)]) -> State {
-        let of = |state: State| (self.sum(site, load, users, state), FULL - state.dimmer);
         let hedges: &[bool] = if self.late.hedged.is_some() { &[false, true] } else { &[false] };
-        let best_of = |dimmers: &mut dyn Iterator<Item = u32>, is_hedged: bool| {
-            let states = dimmers.map(|dimmer| State { dimmer, is_hedged });
-            states.min_by_key(|state| of(*state))
-        };
-        let full = State { dimmer: FULL, is_hedged: false };
-        let bests = hedges.iter().filter_map(|&is_hedged| {
-            if !self.services[site].can_dim() {
-                return Some(State { dimmer: FULL, is_hedged });
-            }
-            let coarse = best_of(&mut (0..=FULL).step_by(COARSE as usize), is_hedged)?;
-            let around = coarse.dimmer.saturating_sub(COARSE)..=(coarse.dimmer + COARSE).min(FULL);
-            best_of(&mut around.into_iter(), is_hedged)
-        });
-        bests.min_by_key(|state| (of(*state), state.is_hedged)).unwrap_or(full)
+        self.cheapest_of(hedges, site, load, users)
     }
+
+    /// The cheapest way for every load up to this one, of its users.
+    ///
+    /// With one request more the best dimmer is hardly another one: between loads at which all are
+    /// tried it is looked for near the last one, and full content besides.
+    fn by_load(
+        &self,
+        site: usize,
+        loads: u32,
+        users: impl Fn(u32) -> [(usize, u32); 2],
+    ) -> Vec<State> {
+        let hedges: &[bool] = if self.late.hedged.is_some() { &[false, true] } else { &[false] };
+        let mut last = [FULL; 2];
+        let mut state = |load: u32| {
+            let users = users(load);
+            let dimmers = hedges.iter().zip(&mut last).map(|(&is_hedged, last)| {
+                let of = |dimmer: u32| {
+                    let state = State { dimmer, is_hedged };
+                    (self.sum(site, load, &users, state), FULL - dimmer)
+                };
+                *last = match (self.services[site].can_dim(), load % ALL_TRIED_EVERY) {
+                    (false, _) => FULL,
+                    (true, 0) => self.dimmer(site, load, &users, is_hedged),
+                    (true, _) => near(*last, of),
+                };
+                State { dimmer: *last, is_hedged }
+            });
+            let best = dimmers.min_by_key(|state| self.key(site, load, &users, *state));
+            best.unwrap_or(State { dimmer: FULL, is_hedged: false })
+        };
+        (0..=loads).map(&mut state).collect()
+    }
+
+    /// By what the cheapest state is the least: cost, then content, then hedges.
+    fn key(
+        &self,
+        site: usize,
+        load: u32,
+        users: &[(usize, u32)],
+        state: State,
+    ) -> (u64, u32, bool) {
+        (self.sum(site, load, users, state), FULL - state.dimmer, state.is_hedged)
+    }
+
+    /// The same with or without hedges only.
+    fn cheapest_of(
+        &self,
+        hedges: &[bool],
+        site: usize,
+        load: u32,
+        users: &[(usize, u32)],
+    ) -> State {
+        let full = State { dimmer: FULL, is_hedged: false };
+        let bests = hedges.iter().map(|&is_hedged| match self.services[site].can_dim() {
+            true => State { dimmer: self.dimmer(site, load, users, is_hedged), is_hedged },
+            false => State { dimmer: FULL, is_hedged },
+        });
+        bests.min_by_key(|state| self.key(site, load, users, *state)).unwrap_or(full)
+    }
+
+    /// The cheapest dimmer: of ten, then of those around.
+    fn dimmer(&self, site: usize, load: u32, users: &[(usize, u32)], is_hedged: bool) -> u32 {
+        let amount: u64 = users.iter().map(|user| u64::from(user.1)).sum();
+        let best_of = |dimmers: &mut dyn Iterator<Item = u32>| {
+            let mut best = (u64::MAX, FULL);
+            // From full content down: what was left out costs its price, whatever else it brings.
+            for dimmer in dimmers {
+                let left_out = u64::from(self.prices.optional) * u64::from(FULL - dimmer);
+                if amount * (left_out / u64::from(FULL)) >= best.0 {
+                    break;
+                }
+                let cost = self.sum(site, load, users, State { dimmer, is_hedged });
+                if cost < best.0 {
+                    best = (cost, dimmer);
+                }
+            }
+            best.1
+        };
+        let coarse = best_of(&mut (0..=FULL).rev().step_by(COARSE as usize));
+        let around = coarse.saturating_sub(COARSE)..=(coarse + COARSE).min(FULL);
+        best_of(&mut around.rev())
+    }
+}
+
+/// The cheapest dimmer downhill from this one, either way, or full content.
+fn near(last: u32, of: impl Fn(u32) -> (u64, u32)) -> u32 {
+    let mut at = last;
+    while at > 0 && of(at - 1) < of(at) {
+        at -= 1;
+    }
+    while at < FULL && of(at + 1) < of(at) {
+        at += 1;
+    }
+    if of(FULL) < of(at) { FULL } else { at }
 }
 
 fn check(problem: &Problem, services: &[Service], prices: &Prices) -> Result<(), ProblemError> {

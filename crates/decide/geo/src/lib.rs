@@ -14,6 +14,7 @@
 //! | [`planner`] | what all told → the problem → a plan for each |
 //! | [`split`] | enforcement: which data centre one request goes to, by the plan |
 //! | [`joint`] | redirect, dim or hedge by one price: curves that are costs |
+//! | [`past`] | what the last hour cost, with loops of their own, and with hindsight |
 //! | [`traffic`] | what workers are told of a plan, and what they tell of it |
 //!
 //! | file of the plan | does |
@@ -68,6 +69,7 @@ mod local;
 mod master;
 mod model;
 mod pairs;
+pub mod past;
 mod place;
 pub mod planner;
 mod prices;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::epoch::{SiteId, SiteSet};
 use super::split::{PlanRow, SplitWindow};
+use evenkeel_core::dimmer::Inflow;
 use evenkeel_core::time::Instant;
 use evenkeel_core::units::Probability;
 
@@ -45,6 +46,9 @@ pub struct Directive {
     /// The sites at which requests may be hedged while the plan is believed: all of them, unless a
     /// plan by price says that copies cost more there than they save.
     pub hedges: SiteSet,
+    /// What the plan brings this site beyond the one before it, for its replicas; `None` where that
+    /// is next to nothing, or nobody knows.
+    pub inflow: Option<Inflow>,
 }
 
 /// What was done under a plan that is over.

@@ -117,8 +117,9 @@ pub const fn deadline_key(database: u8, hash: u64) -> u64 {
 pub struct Deadlines {
     by_key: BTreeMap<u64, Entry>,
     by_time: BTreeSet<(i64, u64)>,
-    /// Keys without a deadline, of which nobody has to ask; the oldest first.
-    clear: BTreeSet<u64>,
+    /// Keys of which nobody has to ask until then, though their deadlines are not kept: there is
+    /// none (`NEVER`), or it is farther away than those that are; the oldest first.
+    clear: BTreeMap<u64, i64>,
     clear_order: VecDeque<u64>,
     /// All were listed: every key with a deadline before `forgotten_from` is here.
     is_complete: bool,
@@ -145,7 +146,7 @@ impl Deadlines {
         Self {
             by_key: BTreeMap::new(),
             by_time: BTreeSet::new(),
-            clear: BTreeSet::new(),
+            clear: BTreeMap::new(),
             clear_order: VecDeque::new(),
             is_complete: false,
             forgotten_from: NEVER,
@@ -231,7 +232,9 @@ impl Deadlines {
     /// What a command does that writes this key.
     pub fn before_write(&self, key: u64, now_unix_ms: i64) -> Judgement {
         let Some(entry) = self.by_key.get(&key) else {
-            let is_known = self.knows(now_unix_ms) || self.clear.contains(&key);
+            let near = self.near(now_unix_ms);
+            let is_clear = || self.clear.get(&key).is_some_and(|until| *until > near);
+            let is_known = self.knows(now_unix_ms) || is_clear();
             return if is_known { Judgement::Leave } else { Judgement::Ask };
         };
         let is_sure = entry.known == Known::Sure;
@@ -254,6 +257,30 @@ impl Deadlines {
         }
     }
 
+    /// The same where no later read may find a key that this one has not found: what is not known
+    /// may be over.
+    pub fn before_strong_read(&self, key: u64, now_unix_ms: i64) -> Judgement {
+        match self.by_key.get(&key) {
+            Some(entry) if entry.at != NEVER => self.before_read(key, now_unix_ms),
+            _ => self.before_write(key, now_unix_ms),
+        }
+    }
+
+    /// Behind which time a write of this key may not be done again, that leaves it as it is or
+    /// makes another one of it: it would find none. `None` where it has no deadline.
+    pub fn due_write(&self, key: u64) -> Option<i64> {
+        let known = self.by_key.get(&key).map(|entry| entry.at).filter(|at| *at != NEVER);
+        let clear = self.clear.get(&key).copied();
+        // Before all were listed each key is asked for that a client names.
+        let unknown = if self.is_complete { self.forgotten_from } else { NEVER };
+        Some(known.or(clear).unwrap_or(unknown)).filter(|due| *due != NEVER)
+    }
+
+    /// Until when keys are as good as expired for somebody who comes back now.
+    pub const fn until(&self, now_unix_ms: i64) -> i64 {
+        self.near(now_unix_ms)
+    }
+
     /// Number of a question for the deadline of this key.
     pub fn ask(&mut self, key: u64) -> u64 {
         let known = self.by_key.get(&key).copied();
@@ -274,6 +301,9 @@ impl Deadlines {
         match said {
             0.. => {
                 self.put(key, Entry { at: said, last: said, known: Known::Sure });
+                if !self.by_key.contains_key(&key) {
+                    self.note_clear(key, said); // who asked may go on
+                }
                 match said <= self.due(now_unix_ms) {
                     true => Answered::Expired,
                     false => Answered::Settled,
@@ -355,10 +385,14 @@ impl Deadlines {
     /// The key has no deadline, or is not there.
     pub fn cleared(&mut self, key: u64) {
         self.remove(key);
+        self.note_clear(key, NEVER);
+    }
+
+    fn note_clear(&mut self, key: u64, until: i64) {
         if self.is_complete && self.forgotten_from == NEVER {
             return;
         }
-        if self.clear.insert(key) {
+        if self.clear.insert(key, until).is_none() {
             self.clear_order.push_back(key);
         }
         if self.clear_order.len() > CLEAR_MAX
@@ -431,7 +465,7 @@ impl Deadlines {
 
     /// A duplicate lists a key with this deadline. What a write since says is newer.
     pub fn listed(&mut self, key: u64, at: i64) {
-        if at >= 0 && !self.by_key.contains_key(&key) && !self.clear.contains(&key) {
+        if at >= 0 && !self.by_key.contains_key(&key) && !self.clear.contains_key(&key) {
             self.perhaps(key, at);
         }
     }
@@ -577,6 +611,53 @@ mod tests {
             assert_eq!(deadlines.before_write(key, 0), Judgement::Leave, "{key}");
         }
         assert!(deadlines.clear.len() <= CLEAR_MAX && deadlines.by_key.len() == 2);
+    }
+
+    /// It was asked again for ever: the deadline that was told was the first to be forgotten.
+    #[test]
+    fn who_was_told_a_deadline_too_far_to_be_kept_goes_on_until_it_is_near() {
+        let mut deadlines = Deadlines::new(2);
+        deadlines.set(1, 1_000);
+        deadlines.set(2, 2_000);
+        let number = deadlines.ask(9);
+        assert_eq!(deadlines.answered(9, number, 9_000_000, 0), Answered::Settled);
+        assert_eq!(deadlines.len(), 2);
+        assert_eq!(deadlines.before_write(9, 0), Judgement::Leave);
+        assert_eq!(deadlines.before_write(8, 0), Judgement::Ask, "nobody has asked");
+        assert_eq!(deadlines.due_write(9), Some(9_000_000));
+        assert_eq!(deadlines.before_write(9, 8_999_900), Judgement::Ask, "it is near");
+        let number = deadlines.ask(9);
+        deadlines.gone(9, number);
+        assert_eq!(deadlines.before_write(9, 8_999_900), Judgement::Leave);
+    }
+
+    #[test]
+    fn a_strong_read_asks_for_what_may_be_over() {
+        let mut deadlines = Deadlines::default();
+        assert_eq!(deadlines.before_read(1, 0), Judgement::Leave);
+        assert_eq!(deadlines.before_strong_read(1, 0), Judgement::Ask);
+        let number = deadlines.ask(1);
+        assert_eq!(deadlines.before_strong_read(1, 0), Judgement::Ask, "it waits as well");
+        deadlines.answered(1, number, 50_000, 0);
+        assert_eq!(deadlines.before_strong_read(1, 0), Judgement::Leave);
+        assert_eq!(deadlines.before_strong_read(1, 50_000), Judgement::Remove);
+        deadlines.complete();
+        assert_eq!(deadlines.before_strong_read(2, 0), Judgement::Leave);
+    }
+
+    #[test]
+    fn a_write_is_due_at_the_deadline_of_its_key_if_it_has_one() {
+        let mut deadlines = Deadlines::new(2);
+        assert_eq!(deadlines.due_write(1), None, "it is asked for before");
+        deadlines.cleared(1);
+        assert_eq!(deadlines.due_write(1), None);
+        deadlines.perhaps(1, 10_000);
+        assert_eq!(deadlines.due_write(1), Some(10_000));
+        deadlines.complete();
+        assert_eq!(deadlines.due_write(2), None);
+        deadlines.set(2, 20_000);
+        deadlines.set(3, 30_000);
+        assert_eq!(deadlines.due_write(4), Some(30_000), "those from there on are not kept");
     }
 
     #[test]

@@ -27,6 +27,7 @@
 //! | `copying.rs` | which writes a server gets while its keys are still being copied |
 //! | `clocks.rs` | how far the clocks of duplicates are from the front's |
 //! | `deadlines.rs` | when a key has expired, for all duplicates at one place |
+//! | `due_writes.rs` | which writes a duplicate that comes back may still do, as keys expire |
 //! | `divergence.rs` | who differs from the others, and when keys are compared |
 //! | `moving.rs` | what another partition gets of a shard that moves there, and when it owns it |
 //! | `watches.rs` | whether a key was written since it was watched |
@@ -37,6 +38,7 @@ mod copies;
 mod copying;
 mod deadlines;
 mod divergence;
+mod due_writes;
 mod leased;
 mod members;
 mod moving;
@@ -52,6 +54,7 @@ pub use deadlines::{Answered, Deadlines, Judgement, deadline_key};
 pub use divergence::{
     Agreement, KEYS_AT_ONCE, Pace, Statement, Verdict, agree, compare, refillable,
 };
+pub use due_writes::DueWrites;
 pub use evenkeel_core::request::servers::{SERVERS_MAX, ServerSet};
 pub use leased::Leased;
 pub use members::{Dropped, Members, MembersConfig, Refused, ReplicaState};

@@ -3,14 +3,23 @@
 //! | room | says |
 //! |---|---|
 //! | [`rows`] | what is recorded: one row for each copy of a request |
+//! | [`join`] | what agents saw of copies joins the rows of a proxy |
 //! | [`visits`] | when each copy came to its replica and left it |
 //! | [`slots`] | how many a replica serves at once, and when each began |
 //! | [`pauses`] | when a replica stood still |
 //! | [`speeds`] | how fast each replica was, over time |
 //! | [`works`] | what requests cost, apart from speeds and pauses |
+//! | [`content`] | what requests cost with content left out |
+//! | [`common`] | what two copies of a request have in common |
 //! | [`twin`] | all of it: the world of the day |
+//! | [`rebuild`] | a day is rebuilt, part by part where it is long |
 
+pub mod common;
+pub mod content;
+mod draft;
+pub mod join;
 pub mod pauses;
+pub mod rebuild;
 pub mod rows;
 pub mod slots;
 pub mod speeds;
@@ -18,4 +27,5 @@ pub mod twin;
 pub mod visits;
 pub mod works;
 
+pub use rebuild::Rebuilder;
 pub use twin::Twin;

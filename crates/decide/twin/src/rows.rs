@@ -119,7 +119,10 @@ impl Day {
             .filter(|(_, (row, _))| row.why != Why::Pair)
             .map(|(number, (row, sent))| (row.request, number, sent))
             .collect();
-        copies.sort_unstable();
+        // Of one dispatcher that sent every request once they are in order.
+        if !copies.is_sorted() {
+            copies.sort_unstable();
+        }
         let same = copies.chunk_by(|a, b| a.0 == b.0);
         same.map(|copies| {
             let (_, first, sent) = copies[0];
@@ -134,6 +137,20 @@ impl Day {
         .collect()
     }
 
+    /// Leaves out the copies of requests for whose arrival, ns from the start, this is false.
+    pub fn keep(&mut self, is_kept: impl Fn(u64) -> bool) {
+        let (mut sent_ns, mut last_ns) = (0_u64, 0);
+        self.rows.retain_mut(|row| {
+            sent_ns = sent_ns.saturating_add(row.gap_ns);
+            let keeps = is_kept(sent_ns.saturating_sub(row.after_ns));
+            if keeps {
+                row.gap_ns = sent_ns - last_ns;
+                last_ns = sent_ns;
+            }
+            keeps
+        });
+    }
+
     /// The latencies of the answered requests that a policy decided, in ascending order, ns.
     pub fn latencies(&self, policy: u8) -> Vec<u64> {
         let mut all: Vec<u64> = self
@@ -144,6 +161,13 @@ impl Day {
             .collect();
         all.sort_unstable();
         all
+    }
+
+    /// Answers that had all content, and those of which that is known; pairs do not count.
+    pub fn full(&self) -> (u64, u64) {
+        let answers = self.rows.iter().filter(|row| row.end == End::Answered);
+        let known = answers.filter(|row| row.why != Why::Pair).filter_map(|row| row.served);
+        known.fold((0, 0), |(full, known), one| (full + u64::from(one.is_full), known + 1))
     }
 
     /// The share of what agents served that no recorded client sent: 0 to 1.
@@ -197,6 +221,23 @@ mod tests {
         let told: Vec<_> = seen.iter().map(told).collect();
         assert_eq!(told, [(100, Some(47)), (110, Some(500)), (111, None)]);
         assert_eq!(day.latencies(0), [47, 500]);
+    }
+
+    #[test]
+    fn what_is_kept_of_a_day_keeps_its_times() {
+        let late = Row { after_ns: 60, ..row(0, 10, Why::Hedge, End::Answered, 7) };
+        let rows = vec![
+            row(0, 100, Why::First, End::Cancelled, 70),
+            row(1, 50, Why::First, End::Answered, 5),
+            late,
+            row(2, 5, Why::First, End::Answered, 9),
+        ];
+        let mut day = Day { rows, ..Day::default() };
+        day.keep(|at_ns| at_ns != 150);
+        let sent: Vec<u64> = day.sent_ns().collect();
+        assert_eq!(sent, [100, 160, 165]);
+        let seen: Vec<_> = day.requests().iter().map(|one| (one.at_ns, one.latency_ns)).collect();
+        assert_eq!(seen, [(100, Some(67)), (165, Some(9))]);
     }
 
     #[test]

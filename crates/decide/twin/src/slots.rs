@@ -41,19 +41,23 @@ pub fn starts(visits: &[Visit], slots: u32) -> (Vec<Option<u64>>, usize) {
     (visits.iter().map(start).collect(), early)
 }
 
-/// The slots of each of these replicas, and the share of visits that leave too early even so.
-pub fn concurrency(replicas: &[Vec<Visit>]) -> (u32, f64) {
+/// The slots of each of these replicas, at least so many, and the share of visits that leave too
+/// early even so.
+pub fn concurrency(replicas: &[Vec<Visit>], slots_min: u32) -> (u32, f64) {
     let all = replicas.iter().map(Vec::len).sum::<usize>().max(1) as f64;
     let early = |slots: u32| {
         replicas.iter().map(|visits| starts(visits, slots).1).sum::<usize>() as f64 / all
     };
-    let (mut low, mut high) = (0, 1);
-    while high < SLOTS_MAX && early(high) > EARLY_MAX {
+    let (mut low, mut high) = (slots_min.saturating_sub(1), slots_min.max(1));
+    let mut of_high = early(high);
+    while high < SLOTS_MAX && of_high > EARLY_MAX {
         (low, high) = (high, high * 2);
+        of_high = early(high);
     }
     while high - low > 1 {
         let middle = low.midpoint(high);
-        if early(middle) > EARLY_MAX { low = middle } else { high = middle }
+        let of_middle = early(middle);
+        if of_middle > EARLY_MAX { low = middle } else { (high, of_high) = (middle, of_middle) }
     }
-    (high, early(high))
+    (high, of_high)
 }

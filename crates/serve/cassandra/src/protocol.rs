@@ -93,6 +93,10 @@ impl Protocol for Cql {
         outcome(answered, || route.polled(attempt))
     }
 
+    fn size(answer: &Answer) -> Option<u64> {
+        Some(answer.body.len() as u64)
+    }
+
     fn take_back(query: &mut Query, error: SendError) -> Result<(), Answer> {
         query.error = Some(error);
         Ok(())

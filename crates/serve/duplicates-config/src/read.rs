@@ -20,7 +20,7 @@ use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use crate::access::{ClientAccess, StoreLogin};
-use crate::{DuplicatesConfig, ENSEMBLE_EXPECTED, RedisAccess, Target, ensemble};
+use crate::{DuplicatesConfig, ENSEMBLE_EXPECTED, OTHER_STORES, RedisAccess, Target, ensemble};
 use evenkeel_cql::client::config::user;
 use evenkeel_leadership::layout::MapPlace;
 use evenkeel_leadership::{EtcdSettings, Group};
@@ -87,7 +87,7 @@ impl<'a> Duplicates<'a> {
         let cluster = cluster.value().is_some().then(|| Address::to_listen(cluster));
         let advertise = table.key("advertise");
         let advertise = advertise.value().is_some().then(|| Address::to_server(advertise).server);
-        let store = table.key("store").variant(&Store::NAMED).or(Store::Embedded);
+        let store = store(table);
         let directory = PathBuf::from(table.key("directory").text().required());
         let redis = Arc::new(redis_access(table, store));
         let access = Arc::new(access(table, store));
@@ -107,6 +107,7 @@ impl<'a> Duplicates<'a> {
         let is_single = spares.is_empty() && partitions.iter().all(|of| of.len() < 2);
         let shards = table.key("shards").integer().between(count..=SLOTS).or(64.max(count));
         let members = members(table);
+        let consistency = table.key("consistency").variant(&Consistency::NAMED);
         let groups = table.key("groups").integer().between(1..=SERVERS_MAX).or(1);
         let config = DuplicatesConfig {
             name: name.to_owned(),
@@ -119,10 +120,7 @@ impl<'a> Duplicates<'a> {
             relay_tls: table.key("relay_tls").table(ClientTlsFiles::read).optional(),
             partitions,
             shards,
-            consistency: table
-                .key("consistency")
-                .variant(&Consistency::NAMED)
-                .or(Consistency::default()),
+            consistency: consistency.or(Consistency::default()),
             read_copies: table.key("read_copies").integer().between(COPIES).or(*COPIES.end()),
             policy: evenkeel_proxy::config::read::policy(table.key("policy"), "least-outstanding"),
             hedge: hedge(table, is_single),
@@ -150,6 +148,17 @@ impl<'a> Duplicates<'a> {
         }
         Self { config, listen, sentinel, cluster, servers }
     }
+}
+
+/// `store`, if this program was built with it.
+fn store(table: &mut Table<'_>) -> Store {
+    let store = table.key("store").variant(&Store::NAMED).or(Store::Embedded);
+    if !OTHER_STORES && !matches!(store, Store::Redis | Store::Embedded) {
+        let expected = "redis or embedded: this program was built without the others (cargo \
+                        feature other-stores)";
+        table.problem("store", Mismatch::new(store.name(), expected));
+    }
+    store
 }
 
 /// What several groups need and this service does not have.

@@ -29,9 +29,18 @@ impl Inner {
             return true; // its user was changed
         }
         let Some(command) = commands::lookup(parsed.argument(0)) else {
-            self.refuse_as(id, |out| commands::unknown(parsed.arguments(), out));
-            return true;
+            return self.submit_unknown(id, parsed);
         };
+        self.submit_known(id, command, parsed)
+    }
+
+    /// The same of a command that is known.
+    pub(super) fn submit_known(
+        &mut self,
+        id: ClientId,
+        command: &'static Command,
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
         if !command.accepts(parsed.len()) {
             self.refuse_as(id, |out| commands::wrong_arity(command, out));
             return true;
@@ -426,8 +435,9 @@ impl Inner {
         write: &Write<'_>,
     ) -> Result<Position, LogError> {
         self.note_write(write.commands);
-        self.note_deadlines(partition, write.commands, write.count);
         let position = self.history.advance();
+        self.counts.of(partition).last = position.sequence;
+        self.note_deadlines((partition, position.sequence), write.commands, write.count);
         self.note_keys_written(write.commands, position.sequence);
         let kind = match write.repeat {
             Repeat::Idempotent => RecordKind::Idempotent,
@@ -501,3 +511,6 @@ pub(super) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

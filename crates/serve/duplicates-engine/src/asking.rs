@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use super::Inner;
 use super::clients::Transaction;
+use super::newer::Newer;
 use super::types::{ClientId, Form, Owed, OwnSettings, ParsedCommand};
 use evenkeel_duplicates_config::Connector;
 use evenkeel_stores::resp::commands::described::{self, Described};
@@ -51,6 +52,8 @@ pub(super) struct Questions {
     described: BTreeMap<u8, Vec<u8>>,
     /// What was set by `CONFIG SET`: for duplicates that come back.
     pub(super) settings: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What duplicates have beyond our table.
+    pub(super) newer: Newer,
     /// What is to be asked on connections of its own.
     asides: Vec<Aside>,
     wants_asides: Rc<Notify>,
@@ -101,6 +104,8 @@ pub(super) enum Purpose {
     Set(Vec<(Vec<u8>, Vec<u8>)>),
     /// What is asked on connections of its own: the answer that says most.
     Aside,
+    /// `COMMAND`, for nobody: which commands all have beyond our table.
+    Newer,
 }
 
 /// Who is asked.
@@ -117,6 +122,11 @@ pub(super) enum Whom {
 impl Questions {
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
+    }
+
+    /// What was cut from the answer to `COMMAND` is not all any more.
+    pub(super) fn forget_described(&mut self) {
+        self.described.clear();
     }
 }
 
@@ -269,7 +279,7 @@ impl Inner {
     /// A duplicate is gone: another is asked, unless all were.
     pub(super) fn question_lost(&mut self, number: u64, index: usize) {
         let Some(question) = self.questions.open.get(&number) else { return };
-        let is_for_one = !matches!(question.purpose, Purpose::Set(_));
+        let is_for_one = !matches!(question.purpose, Purpose::Set(_) | Purpose::Newer);
         let partition = question.parts[index].partition;
         let other = if is_for_one { self.quickest(partition) } else { None };
         if let Some(question) = self.questions.open.get_mut(&number) {
@@ -304,6 +314,9 @@ impl Inner {
         let Some(question) = self.questions.open.remove(&number) else { return };
         let answers = question.parts.into_iter().filter_map(|part| part.answer);
         let answers: Vec<(usize, Vec<u8>)> = answers.collect();
+        if matches!(question.purpose, Purpose::Newer) {
+            return self.newer_told(&answers);
+        }
         let (answer, shape) = self.answer_of(question.client, question.purpose, &answers);
         match question.place {
             Place::Slot(slot) => self.reply(question.client, slot, &answer, &Form::One(shape)),
@@ -324,7 +337,7 @@ impl Inner {
         let good = first.filter(|reply| !is_error(reply));
         let mut out = Vec::new();
         match purpose {
-            Purpose::Plain => {}
+            Purpose::Plain | Purpose::Newer => {}
             Purpose::Aside => {
                 let said = answers.iter().min_by_key(|(_, reply)| functions::rank(reply));
                 if let Some((_, reply)) = said {
@@ -333,7 +346,10 @@ impl Inner {
             }
             Purpose::Described(what, names) => {
                 match good.filter(|reply| is_aggregate(reply)) {
-                    Some(reply) => described::cut(reply, what, &mut out),
+                    Some(reply) => {
+                        let newer = |name: &[u8]| self.questions.newer.is_taken(name);
+                        described::cut(reply, what, newer, &mut out);
+                    }
                     // In its words: what was asked for cannot be asked.
                     None if what == Described::Names && first.is_some_and(is_refusal) => {
                         return (first.unwrap_or_default().to_vec(), Shape::Plain);
@@ -373,6 +389,13 @@ impl Inner {
             None => encode::error(&mut out, NOBODY),
         }
         (out, Shape::Plain)
+    }
+
+    /// Asks all live duplicates which commands they have.
+    pub(super) fn ask_commands(&mut self) {
+        let mut command = Vec::new();
+        encode::command(&mut command, &[b"COMMAND"]);
+        self.put_question(ClientId::NOBODY, Whom::All, Purpose::Newer, command);
     }
 
     /// `COMMAND …`
@@ -418,6 +441,7 @@ impl Inner {
     /// were made while it was away.
     pub fn ask_anew(&mut self, server: usize) {
         self.questions.described.clear();
+        self.questions.newer.forget();
         self.configure(ServerSet::only(server));
     }
 

@@ -267,6 +267,9 @@ impl Inner {
 
     /// `PUBSUB …`
     pub(super) fn pubsub(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
+        if parsed.arguments().is(1, "help") {
+            return self.ask_one(id, parsed);
+        }
         let mut out = Vec::new();
         self.subscriptions.describe(parsed.arguments(), &mut out);
         self.reply_now(id, |all, _| all.extend_from_slice(&out));

@@ -163,10 +163,6 @@ impl Inner {
         self.checks.undecided.iter().filter(|one| one.0 == partition).count()
     }
 
-    fn accesses(&self) -> u64 {
-        self.counts.wrote.count() + self.counts.reads.count()
-    }
-
     fn may_compare(&self) -> bool {
         matches!(self.connectors.first(), Some(Connector::Tcp { .. }))
     }
@@ -174,7 +170,7 @@ impl Inner {
     fn compare_within(&self) -> Option<Duration> {
         let checks = &self.checks;
         let quiet = (!checks.suspects.is_empty()).then(|| checks.pace.quiet(self.now));
-        let within = checks.pace.within(self.now, self.accesses());
+        let within = checks.pace.within(self.now, self.counts.accesses());
         quiet.into_iter().chain(within).min()
     }
 
@@ -185,7 +181,8 @@ impl Inner {
         }
         if !self.checks.suspects.is_empty() && self.checks.pace.quiet(self.now).is_zero() {
             self.compare_suspects();
-        } else if self.checks.pace.within(self.now, self.accesses()) == Some(Duration::ZERO) {
+        } else if self.checks.pace.within(self.now, self.counts.accesses()) == Some(Duration::ZERO)
+        {
             self.list_keys();
         }
     }
@@ -283,7 +280,7 @@ impl Inner {
             (checks.partition, checks.turn) = (0, checks.turn.wrapping_add(1));
             checks.undecided.retain(|it| !self.members.configured(it.0).is_empty());
         }
-        let accesses = self.accesses();
+        let accesses = self.counts.accesses();
         self.checks.pace.compared(self.now, accesses, 0, true);
     }
 
@@ -310,7 +307,7 @@ impl Inner {
             b"0" => self.end_pass(),
             next => self.checks.cursor = next.to_vec(),
         }
-        let (accesses, count) = (self.accesses(), keys.len() as u32);
+        let (accesses, count) = (self.counts.accesses(), keys.len() as u32);
         let is_pass = next == b"0" && self.checks.database == 0;
         self.checks.pace.compared(self.now, accesses, count, is_pass);
         let undecided = self.checks.undecided.iter().filter(|it| it.0 == partition);
@@ -657,7 +654,8 @@ pub(super) fn is_exact(command: &[u8]) -> bool {
     let command = databases::within(command);
     let mut parser = RequestParser::default();
     let Ok(Some(_)) = parser.parse(command) else { return false };
-    let name = commands::lookup(parser.argument(command, 0)).map_or("", |it| it.name);
+    // Of newer commands nobody says whether they do.
+    let Some(known) = commands::lookup(parser.argument(command, 0)) else { return false };
     let differs = [
         "smembers",
         "sunion",
@@ -685,7 +683,7 @@ pub(super) fn is_exact(command: &[u8]) -> bool {
         "fcall_ro",
         "function",
     ];
-    !differs.contains(&name)
+    !differs.contains(&known.name)
 }
 
 /// A reply in short, whatever its length. Of up to seven bytes it is the reply itself, with its

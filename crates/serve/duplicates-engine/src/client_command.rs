@@ -13,15 +13,13 @@ use super::Inner;
 use super::about::Replies;
 use super::clients::Client;
 use super::types::{ClientId, ParsedCommand};
-use evenkeel_stores::resp::commands::{integer, unknown_subcommand};
+use evenkeel_stores::resp::commands::{integer, refusals, unknown_subcommand};
 use evenkeel_stores::resp::connections::{Filter, Kind, Line, is_name};
 use evenkeel_stores::resp::{Protocol, encode};
 
 const SYNTAX: &str = "ERR syntax error";
 pub(super) const BAD_NAME: &str =
     "ERR Client names cannot contain spaces, newlines or special characters.";
-const NO_TRACKING: &str = "ERR client tracking is not offered here: keep values in the client \
-                           for a time of your own, or read them with consistency eventual";
 /// What is kept of a process's word is bounded; it is of 16 bytes.
 const WORD_BYTES_MAX: usize = 64;
 const BAD_ADDRESS: &str = "ERR EK.RELAYED takes the client's address, such as 10.0.0.7:40312";
@@ -143,7 +141,7 @@ impl Inner {
                 encode::array(out, 0);
             }),
             (b"TRACKING", 3) if parsed.argument(2).eq_ignore_ascii_case(b"off") => self.ok(id),
-            (b"TRACKING", 3..) => self.refuse(id, NO_TRACKING),
+            (b"TRACKING", 3..) => self.refuse(id, refusals::TRACKING),
             (b"CACHING", 3) => self.refuse(
                 id,
                 "ERR CLIENT CACHING can be called only when the client is in tracking mode with \

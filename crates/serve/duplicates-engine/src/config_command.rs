@@ -15,6 +15,7 @@ use super::Inner;
 use super::asking::{Purpose, Whom};
 use super::error_counts::ErrorCounts;
 use super::types::{ClientId, OwnSettings, ParsedCommand};
+use evenkeel_stores::resp::commands::refusals;
 use evenkeel_stores::resp::{encode, settings};
 
 const NOT_FROM_HERE: &str = "it is not set for all duplicates from here: only encodings, events, \
@@ -54,11 +55,7 @@ impl Inner {
                 self.counts.errors = ErrorCounts::default();
                 self.ask_all(id, parsed);
             }
-            (b"rewrite", 2) => self.refuse(
-                id,
-                "ERR CONFIG REWRITE would change the files of the servers: write settings that \
-                 are to stay into them",
-            ),
+            (b"rewrite", 2) => self.refuse(id, refusals::CONFIG_REWRITE),
             (b"help", 2) => self.ask_one(id, parsed),
             _ => self.refuse_subcommand(id, "config", SUBCOMMANDS, parsed),
         }

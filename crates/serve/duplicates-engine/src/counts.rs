@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::error_counts::ErrorCounts;
 use evenkeel_core::Instant;
 use evenkeel_core::distribution::Recorder;
-use evenkeel_ordered::Dropped;
+use evenkeel_ordered::{Dropped, Sequence};
 
 /// Counters since the service began.
 #[derive(Debug)]
@@ -19,7 +19,6 @@ pub(super) struct Counts {
     pub(super) errors: ErrorCounts,
     pub(super) writes: u64,
     pub(super) refused: u64,
-    pub(super) disagreements: u64,
     /// Keys that were compared.
     pub(super) compared: u64,
     /// Keys that were removed because they had expired.
@@ -34,14 +33,13 @@ pub(super) struct Counts {
     /// Clients that did not read what they subscribed to.
     pub(super) subscribers_cut_off: u64,
     pub(super) servers: Vec<ServerCounts>,
-    /// Latencies to clients, from the command to enough answers.
-    pub(super) reads: Recorder,
-    pub(super) wrote: Recorder,
 }
 
 /// Of one partition.
 #[derive(Debug, Default)]
 pub(super) struct PartitionCounts {
+    /// The last write that got its place in its stream.
+    pub(super) last: Sequence,
     /// Copies of reads and of writes that went to duplicates.
     pub(super) read_copies: u64,
     pub(super) write_copies: u64,
@@ -50,7 +48,7 @@ pub(super) struct PartitionCounts {
     /// Duplicates that had differed and were filled again from another, or from the log.
     pub(super) copied_again: u64,
     pub(super) restored_again: u64,
-    /// Latencies to clients.
+    /// Latencies to clients, from the command to enough answers.
     pub(super) reads: Recorder,
     pub(super) wrote: Recorder,
 }
@@ -72,7 +70,6 @@ impl Counts {
             errors: ErrorCounts::default(),
             writes: 0,
             refused: 0,
-            disagreements: 0,
             compared: 0,
             expired: 0,
             replayed: 0,
@@ -83,8 +80,6 @@ impl Counts {
             lost_reads: 0,
             subscribers_cut_off: 0,
             servers: (0..servers).map(|_| ServerCounts::default()).collect(),
-            reads: Recorder::default(),
-            wrote: Recorder::default(),
         }
     }
 
@@ -107,13 +102,36 @@ impl Counts {
 
     #[inline]
     pub(super) fn done(&mut self, partition: usize, is_write: bool, latency: Duration) {
-        if is_write {
-            self.wrote.record(latency)
-        } else {
-            self.reads.record(latency)
-        }
         let of = self.of(partition);
         if is_write { of.wrote.record(latency) } else { of.reads.record(latency) }
+    }
+
+    /// Writes and reads that were answered.
+    pub(super) fn accesses(&self) -> u64 {
+        self.partitions.iter().map(|of| of.wrote.count() + of.reads.count()).sum()
+    }
+
+    /// Whatever was found to differ.
+    pub(super) fn disagreements(&self) -> u64 {
+        self.partitions.iter().map(|of| of.found).sum()
+    }
+
+    /// Latencies of reads to clients, of all partitions.
+    pub(super) fn reads(&self) -> Recorder {
+        self.all(|of| &of.reads)
+    }
+
+    /// The same of writes.
+    pub(super) fn wrote(&self) -> Recorder {
+        self.all(|of| &of.wrote)
+    }
+
+    fn all(&self, which: impl Fn(&PartitionCounts) -> &Recorder) -> Recorder {
+        let mut all = Recorder::default();
+        for of in &self.partitions {
+            all.merge(which(of)).expect("all are as precise");
+        }
+        all
     }
 
     /// What is counted of a partition.
@@ -127,7 +145,6 @@ impl Counts {
 
     /// Something differs between duplicates of a partition.
     pub(super) fn found(&mut self, partition: usize) {
-        self.disagreements += 1;
         self.of(partition).found += 1;
     }
 

@@ -14,7 +14,7 @@
 //! Keys are known by their places ([`databases::place`]): one is looked at, asked for and removed
 //! in its database.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -22,8 +22,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_core::Instant;
 use evenkeel_ordered::{
-    APART_MAX_MS, Answered, Clocks, ConnectionKind, Consistency, Deadlines, Judgement, ServerSet,
-    deadline_key,
+    APART_MAX_MS, Answered, Clocks, ConnectionKind, Consistency, Deadlines, DueWrites, Judgement,
+    Sequence, ServerSet, deadline_key,
 };
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
@@ -49,6 +49,8 @@ const ASKED_TOGETHER: usize = 256;
 #[derive(Debug)]
 pub(super) struct Expiry {
     pub(super) deadlines: Deadlines,
+    /// Which writes may be done again by who comes back, by partition.
+    due_writes: Vec<DueWrites>,
     clocks: Clocks,
     read_at: Option<Instant>,
     /// The time of day at which our own time began, in ms since 1970; read with the clocks.
@@ -68,6 +70,7 @@ impl Default for Expiry {
     fn default() -> Self {
         Self {
             deadlines: Deadlines::default(),
+            due_writes: Vec::new(),
             clocks: Clocks::default(),
             read_at: None,
             began_unix_ms: i64::MAX, // not read: everything may be near
@@ -95,6 +98,8 @@ struct Listing {
 enum Sight {
     /// Whether they are there.
     Read,
+    /// The same, and no later command may see what this one does not.
+    StrongRead,
     /// All of it.
     Write,
 }
@@ -168,12 +173,19 @@ impl Inner {
         };
         let (keys, sight): (Vec<Box<[u8]>>, Sight) = match (class, &client.transaction) {
             (Class::Local(Local::Exec), Some(it)) => {
-                let writes = it.writes || it.is_effect;
-                (it.keys.clone(), if writes { Sight::Write } else { Sight::Read })
+                let sight = match it.writes || it.is_effect {
+                    true => Sight::Write,
+                    false if client.consistency() == Consistency::Strong => Sight::StrongRead,
+                    false => Sight::Read,
+                };
+                (it.keys.clone(), sight)
             }
             (Class::Read, None) if client.consistency() == Consistency::Eventual => return false,
             (class, None) => {
-                let Some(sight) = sight_of(command, class) else { return false };
+                let Some(mut sight) = sight_of(command, class) else { return false };
+                if class == Class::Read && client.consistency() == Consistency::Strong {
+                    sight = Sight::StrongRead;
+                }
                 let places = databases::places(client.database, command, parsed.arguments());
                 (places.iter().map(|place| Box::from(&**place)).collect(), sight)
             }
@@ -188,6 +200,7 @@ impl Inner {
             let deadlines = &self.expiry.deadlines;
             let judgement = match sight {
                 Sight::Read => deadlines.before_read(key, now),
+                Sight::StrongRead => deadlines.before_strong_read(key, now),
                 Sight::Write => deadlines.before_write(key, now),
             };
             let partition = self.partition_of(place);
@@ -316,18 +329,34 @@ impl Inner {
         self.release_of(inquiry.client, look);
     }
 
-    /// A write gets its place in the stream of a partition.
+    /// A write gets its place in the stream of a partition, this one.
     #[inline]
-    pub(super) fn note_deadlines(&mut self, partition: usize, text: &[u8], count: u32) {
+    pub(super) fn note_deadlines(
+        &mut self,
+        (partition, sequence): (usize, Sequence),
+        text: &[u8],
+        count: u32,
+    ) {
         self.expiry.set.clear();
         if !self.is_redis() {
             return;
         }
         let deadlines = &self.expiry.deadlines;
         let is_nothing = deadlines.is_complete() && deadlines.is_empty() && count == 1;
-        if !is_nothing || deadlines::may_set(text) {
-            self.note_deadlines_of(partition, text);
+        if (!is_nothing || deadlines::may_set(text))
+            && let Some(due) = self.note_deadlines_of(partition, text)
+        {
+            let partitions = self.expiry.due_writes.len().max(partition + 1);
+            self.expiry.due_writes.resize_with(partitions, DueWrites::default);
+            self.expiry.due_writes[partition].note(sequence, due);
         }
+    }
+
+    /// Whether a duplicate of a partition that has these writes may still do the later ones: none
+    /// of their keys has expired since.
+    pub fn can_follow(&self, partition: usize, after: Sequence) -> bool {
+        let until = self.expiry.deadlines.until((self.expiry.unix_ms)());
+        self.expiry.due_writes.get(partition).is_none_or(|it| it.can_follow(after, until))
     }
 
     /// The last duplicate has refused a write (out of memory, most of the time): its keys may be
@@ -344,9 +373,10 @@ impl Inner {
         self.expiry.listing = None;
     }
 
-    /// What is written of keys of other partitions (a shard that moved is removed, a script has
-    /// gone astray) is not about them.
-    fn note_deadlines_of(&mut self, partition: usize, text: &[u8]) {
+    /// Until when all of that may be done again. What is written of keys of other partitions (a
+    /// shard that moved is removed, a script has gone astray) is not about them.
+    fn note_deadlines_of(&mut self, partition: usize, text: &[u8]) -> Option<i64> {
+        let mut due: BTreeMap<u64, i64> = BTreeMap::new();
         let map = Some(&self.map).filter(|map| map.partitions() > 1);
         let now = (self.expiry.unix_ms)();
         let (deadlines, set) = (&mut self.expiry.deadlines, &mut self.expiry.set);
@@ -360,6 +390,12 @@ impl Inner {
                 return;
             }
             let key = deadline_key(database, hash(name));
+            match change {
+                Change::Set(_) | Change::Cleared => {}
+                // Said again behind what kept it.
+                Change::Perhaps(at) if due.get(&key) == Some(&at) => drop(due.remove(&key)),
+                _ => due.extend(deadlines.due_write(key).map(|at| (key, at))),
+            }
             match change {
                 Change::Set(at) => {
                     set.push(key);
@@ -376,6 +412,7 @@ impl Inner {
                 }
             }
         });
+        due.into_values().min()
     }
 
     /// From when a time to live counts: from now by the clock of the fastest duplicate, or it would
@@ -401,7 +438,7 @@ impl Inner {
         u64::try_from((self.expiry.unix_ms)().saturating_add(ahead)).unwrap_or(0)
     }
 
-    fn all_live(&self) -> ServerSet {
+    pub(super) fn all_live(&self) -> ServerSet {
         let partitions = 0..self.members.partitions();
         partitions.fold(ServerSet::EMPTY, |all, it| all.or(self.members.live(it)))
     }

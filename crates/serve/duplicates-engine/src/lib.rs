@@ -29,6 +29,7 @@
 //! | `silence.rs` | who owes an answer and says nothing: slow, or dead? |
 //! | `streams.rs` | `XADD key *`: ids that never go back |
 //! | `local.rs` | what the frontend answers itself |
+//! | `newer.rs` | commands that our table does not have and all duplicates do |
 //! | `users.rs` | who a client is, and what it may do |
 //! | `answered_here.rs` | the same within `MULTI` |
 //! | `asking.rs` | questions about servers, not about keys: one duplicate is asked, or all |
@@ -91,6 +92,7 @@ mod local;
 mod manage;
 mod monitor;
 mod moving;
+mod newer;
 mod pause;
 mod places;
 mod read_counts;
@@ -659,17 +661,12 @@ impl Inner {
                 self.mark(server);
             }
         }
-        if let Some(manager) = &mut self.manager {
-            let is_serving = |server| self.members.state(server) == ReplicaState::InSync;
-            let is_away = (0..self.members.partitions())
-                .any(|of| !self.members.configured(of).iter().all(is_serving));
-            manager.tick(self.now, is_away, |shard| self.map.partition(shard));
-            self.changes.came.notify_one(); // it may advise something
-        }
+        self.tick_manager();
         self.advance_move();
         self.look_at_effects();
         self.doubt_again();
         self.end_late_questions();
+        self.look_at_newer();
         self.look_at_wait_list();
         self.look_at_key_events();
         self.tell_shown();
@@ -754,7 +751,7 @@ impl Inner {
     }
 
     /// Those of a partition that are being filled.
-    pub(crate) fn bootstrapping(&self, partition: usize) -> ServerSet {
+    pub fn bootstrapping(&self, partition: usize) -> ServerSet {
         let configured = self.members.configured(partition);
         configured.iter().filter(|&server| self.servers[server].bootstrap.is_some()).collect()
     }

@@ -10,7 +10,7 @@ use super::clients::Transaction;
 use super::effects::Request;
 use super::types::{ClientId, ErrorReply, Form, ParsedCommand, Write};
 use evenkeel_stores::resp::commands::{
-    self, Class, Command, Local, Repeat, Rewrite, Wait as WaitsFor, integer,
+    self, Class, Command, Local, Repeat, Rewrite, Wait as WaitsFor, integer, refusals,
 };
 use evenkeel_stores::resp::locate::{CROSSING, Location};
 use evenkeel_stores::resp::reply::Shape;
@@ -93,9 +93,11 @@ impl Inner {
     }
 
     fn module(&mut self, id: ClientId, parsed: ParsedCommand<'_>) {
-        match parsed.argument(1).eq_ignore_ascii_case(b"list") {
-            true => self.reply_now(id, |out, _| encode::array(out, 0)),
-            false => self.refuse(id, NO_MODULES),
+        match parsed.argument(1).to_ascii_lowercase().as_slice() {
+            b"list" => self.reply_now(id, |out, _| encode::array(out, 0)),
+            b"help" => self.ask_one(id, parsed),
+            b"load" | b"loadex" | b"unload" => self.refuse(id, refusals::MODULES),
+            _ => self.refuse_subcommand(id, "module", &["list", "help"], parsed),
         }
     }
 
@@ -458,8 +460,6 @@ impl Inner {
 const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already authenticated, \
     otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
     and select the RESP protocol version at the same time";
-const NO_MODULES: &str = "ERR modules belong to one server: load them in the configuration of each \
-    duplicate";
 /// The answer to HELLO.
 fn greet(id: ClientId, (version, mode): (&str, &str), protocol: Protocol, out: &mut Vec<u8>) {
     let number = if protocol == Protocol::Resp3 { 3 } else { 2 };

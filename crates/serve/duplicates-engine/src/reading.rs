@@ -484,6 +484,7 @@ impl Inner {
     /// Learns what became of an attempt, whether or not its read still waits for it.
     fn learn(&mut self, mut attempt: Attempt, outcome: &Outcome, reply: Option<&[u8]>) {
         let (key, server) = (attempt.call().0 as usize, attempt.replica().index());
+        reply.iter().for_each(|reply| attempt.note_size(reply.len() as u64));
         let settled = self.reads.dispatcher.learn(self.now, &mut attempt, outcome);
         self.reads.dispatcher.finish(self.now, attempt, BodyEnd::Complete);
         let read = &mut self.reads.open[key];
@@ -684,7 +685,7 @@ impl Inner {
             ..Default::default()
         };
         // All of them, also those that asked a majority.
-        stats.total.latency = Some(self.counts.reads.clone());
+        stats.total.latency = Some(self.counts.reads());
         let dispatcher = &self.reads.dispatcher;
         let state = |server: usize| {
             let connections = [&self.servers[server].ordered, &self.servers[server].free];

@@ -36,6 +36,7 @@ impl Inner {
         let watermark = looked.watermark.map(renamed);
         let watermark = if is_diverged { Some(NOBODYS) } else { watermark };
         let mut rejoin = self.history.rejoin(watermark, looked.holds_data, !live.is_empty());
+        let is_alone = live.is_empty();
         // Of a partition that was opened later there is nothing before.
         let place = &self.layout.partitions[partition];
         let opened = Position { epoch: Epoch(place.epoch), sequence: Sequence(place.opened) };
@@ -47,15 +48,24 @@ impl Inner {
         {
             rejoin = Rejoin::Replay { after: opened.sequence };
         }
+        if let Rejoin::Replay { after } = rejoin
+            && !is_alone
+            && !self.can_follow(partition, after)
+        {
+            rejoin = self.filled_instead(partition)?;
+        }
+        let is_from_log = rejoin == Rejoin::Restore || (is_new && is_alone);
         let waits = |text: &str| Err(FencingError::Passing(text.to_owned()));
         let has_more = |other: usize| self.servers[other].holds_data == Some(true);
         let is_restored = |other: usize| other != server && self.servers[other].is_restored;
         match rejoin {
             // A deadline may pass between two that do the same writes again.
-            Rejoin::Restore if self.members.configured(partition).iter().any(is_restored) => waits(
-                "it needs everything, and another one is being restored from the log: it is filled \
-                 from that",
-            ),
+            _ if is_from_log && self.members.configured(partition).iter().any(is_restored) => {
+                waits(
+                    "it needs everything, and another one is being restored from the log: it is \
+                     filled from that",
+                )
+            }
             Rejoin::Stranger => waits(
                 "it holds data that did not come through this service, and the service has data \
                  already (empty it, or leave it out)",
@@ -77,10 +87,21 @@ impl Inner {
                 waits("it is empty and waits for the one that holds data")
             }
             rejoin => {
-                self.servers[server].is_restored = rejoin == Rejoin::Restore;
+                self.servers[server].is_restored = is_from_log;
                 Ok(rejoin)
             }
         }
+    }
+
+    /// Who would make keys anew that have expired for the others is filled from one of them, one
+    /// after the other.
+    fn filled_instead(&self, partition: usize) -> Result<Rejoin, FencingError> {
+        if self.bootstrapping(partition).is_empty() {
+            return Ok(Rejoin::Copy);
+        }
+        let text = "keys of writes that it lacks have expired, and another one is being filled: it \
+                    keeps what it has until then";
+        Err(FencingError::Passing(text.to_owned()))
     }
 
     /// A server has all there is: it is live from now on.

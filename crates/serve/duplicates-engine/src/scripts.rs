@@ -8,7 +8,7 @@
 use super::Inner;
 use super::function_flags::Flagged;
 use super::types::{ClientId, ParsedCommand};
-use evenkeel_stores::resp::commands::{self, Command};
+use evenkeel_stores::resp::commands::{self, Command, refusals};
 use evenkeel_stores::resp::request::{Limits, RequestParser};
 use evenkeel_stores::resp::scripts::{self, Scripts};
 use evenkeel_stores::resp::{encode, functions};
@@ -129,8 +129,10 @@ impl Inner {
                 let text = format!("ERR wrong number of arguments for 'script|{name}' command");
                 self.refuse(id, &text);
             }
-            _ => self
-                .refuse(id, "ERR of SCRIPT only LOAD, EXISTS, FLUSH, KILL and HELP are done here"),
+            (b"debug", _) => self.refuse(id, refusals::SCRIPT_DEBUG),
+            _ => self.refuse_as(id, |out| {
+                commands::unknown_subcommand("script", parsed.argument(1), out);
+            }),
         }
     }
 

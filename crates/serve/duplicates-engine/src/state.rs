@@ -153,7 +153,7 @@ pub struct LogState {
 pub struct PartitionState {
     /// How many shards it holds.
     pub shards: usize,
-    /// The last write that went to it.
+    /// The last write of it since this process leads; 0 before the first one.
     pub sequence: u64,
     /// Writes as clients saw them: with all duplicates together.
     pub writes: AccessState,
@@ -257,8 +257,8 @@ impl Inner {
     /// How everything stands now.
     pub fn state(&mut self) -> DuplicatesState {
         let reads_balance = Arc::new(self.read_balance());
-        let Counts { clients, refused, uncertain_writes, lost_reads, disagreements, .. } =
-            self.counts;
+        let Counts { clients, refused, uncertain_writes, lost_reads, .. } = self.counts;
+        let disagreements = self.counts.disagreements();
         let last = self.history.last();
         let partitions = (0..self.map.partitions()).map(|number| self.partition(number)).collect();
         DuplicatesState {
@@ -274,8 +274,8 @@ impl Inner {
             shards: self.map.shards(),
             failure: self.failure.clone().or_else(|| (!self.leads()).then(|| self.why_deposed())),
             clients,
-            writes: AccessState::of(&self.counts.wrote),
-            reads: AccessState::of(&self.counts.reads),
+            writes: AccessState::of(&self.counts.wrote()),
+            reads: AccessState::of(&self.counts.reads()),
             refused,
             uncertain_writes,
             lost_reads,
@@ -298,10 +298,9 @@ impl Inner {
 
     fn partition(&mut self, number: usize) -> PartitionState {
         let servers = self.members.configured(number);
-        let sent = servers.iter().map(|server| self.members.sent_to(server));
-        let last = sent.max().unwrap_or(Sequence(0));
         let undecided = self.undecided_of(number);
         let counts = self.counts.of(number);
+        let last = counts.last;
         let each = |copies: u64, of: &Recorder| {
             (!of.is_empty()).then(|| copies as f64 / of.count() as f64)
         };

@@ -17,15 +17,15 @@ use tokio::sync::watch;
 use super::Inner;
 use super::access::unix_ms;
 use super::types::{ClientId, ParsedCommand};
-use evenkeel_stores::resp::commands::{self, Command, integer};
+use evenkeel_stores::resp::commands::{self, Command, integer, refusals};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the \
     default user. Are you sure your configuration is correct?";
-const BY_FILE: &str = "ERR users are those of the service's acl_file: change it, then ACL LOAD";
-const NO_USERS: &str = "ERR there is one user, default: give the service an acl_file for others";
+const SUBCOMMANDS: &[&str] =
+    &["whoami", "users", "list", "getuser", "dryrun", "log", "cat", "genpass", "help"];
 const DISCARDED: &str = "EXECABORT Transaction discarded because of: ";
 /// Entries that `ACL LOG` tells of if it is not said.
 const LOG_ENTRIES: usize = 10;
@@ -188,7 +188,10 @@ impl Inner {
                 self.reply_now(id, |out, _| encode::integer(out, 0)); // there is none of these
             }
             (b"cat", 2 | 3) | (b"genpass", 2 | 3) | (b"help", 2) => self.ask_one(id, parsed),
-            _ => self.refuse(id, if has_file { BY_FILE } else { NO_USERS }),
+            (b"load" | b"setuser" | b"deluser" | b"save", _) => {
+                self.refuse(id, if has_file { refusals::USERS } else { refusals::NO_USERS });
+            }
+            _ => self.refuse_subcommand(id, "acl", SUBCOMMANDS, parsed),
         }
     }
 

@@ -264,14 +264,16 @@ async fn check(
     connector: &Connector,
     ordered: &mut Link,
 ) -> Result<(), FencingError> {
-    let databases = redis_check::databases(connector, ordered).await?;
-    {
-        let mut inner = engine.borrow();
-        inner.servers[server].version = redis_check::version(connector, ordered);
-        inner.servers[server].databases = Some(databases);
-    }
+    // First: who is none does not count where clients are told what all can do.
     if let Some(unsure) = redis_check::check(connector, ordered).await? {
         engine.borrow().is_unsure(server, &unsure);
+    }
+    let databases = redis_check::databases(connector, ordered).await?;
+    let version = redis_check::version(connector, ordered).await?;
+    {
+        let mut inner = engine.borrow();
+        inner.servers[server].version = version;
+        inner.servers[server].databases = Some(databases);
     }
     if engine.look().config.log.place == LogPlace::Memory
         && let Some(unsure) = redis_check::check_backlog(connector, ordered).await?
@@ -360,7 +362,7 @@ async fn replay(
         let part = inner.part(inner.members.partition(server));
         inner.log.read_after(after.0, Some(&part)).map_err(io::Error::other)?
     };
-    feed(engine, server, connection, reader, Inner::replay_one).await
+    feed((engine, server, connection), Some(after), reader, Inner::replay_one).await
 }
 
 /// Sends the whole log to a server that has nothing, where nobody is live to copy from. It says
@@ -377,15 +379,15 @@ async fn restore(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(
         }
         inner.log.read_everything(Some(&part)).map_err(io::Error::other)?
     };
-    feed(engine, server, connection, reader, Inner::restore_one).await
+    feed((engine, server, connection), None, reader, Inner::restore_one).await
 }
 
 /// Sends what a reader finds until it is at the end of the log; then, in one moment, the server is
-/// live.
+/// live: one that had the writes up to `after`, if no key has expired meanwhile that it may have
+/// made anew.
 async fn feed(
-    engine: Rc<Engine>,
-    server: usize,
-    connection: u64,
+    (engine, server, connection): (Rc<Engine>, usize, u64),
+    after: Option<Sequence>,
     mut reader: Reader,
     send: fn(&mut Inner, usize, &Record<'_>),
 ) -> Result<(), FencingError> {
@@ -414,6 +416,13 @@ async fn feed(
                     continue;
                 }
                 if reader.is_at_end() {
+                    let partition = inner.members.partition(server);
+                    let is_alone = inner.members.live(partition).is_empty();
+                    let can_follow = |after| inner.can_follow(partition, after);
+                    if !is_alone && !after.is_none_or(can_follow) {
+                        let text = "keys expired while it got what it lacked: it is filled instead";
+                        return Err(FencingError::Passing(text.to_owned()));
+                    }
                     inner.is_up(server);
                     return Ok(());
                 }

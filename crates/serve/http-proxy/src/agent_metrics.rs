@@ -8,7 +8,7 @@ pub(crate) fn collect(scrape: &mut Scrape, agents: &[AgentView]) {
     scrape.table(&OF_AGENTS, agents.iter().map(|agent| (vec![("agent", &*agent.address)], agent)));
 }
 
-const OF_AGENTS: [Metric<AgentView>; 12] = [
+const OF_AGENTS: [Metric<AgentView>; 13] = [
     gauge("evenkeel_agent_waiting", "Requests that wait in the agent.", |it| {
         it.state.waiting.into()
     }),
@@ -74,6 +74,18 @@ const OF_AGENTS: [Metric<AgentView>; 12] = [
         "Full requests that the application can serve each second, where its cores were not told \
          and this was learnt.",
         |it| it.state().and_then(|state| state.capacity_per_s).into(),
+    ),
+    counter_by(
+        "evenkeel_brownout_inflow_total",
+        "What proxies told of the requests that a plan brings: taken, old (another proxy told it, \
+         or the plan is over), invalid.",
+        "result",
+        |it| {
+            let Some(state) = &it.state.brownout else { return Vec::new() };
+            let counts = state.inflows;
+            let (taken, old) = (counts.taken.into(), counts.old.into());
+            vec![("taken", taken), ("old", old), ("invalid", counts.invalid.into())]
+        },
     ),
     gauge("evenkeel_brownout_manual", "1 while the dimmer is set by hand.", |it| {
         it.state().map(|state| state.is_held).into()

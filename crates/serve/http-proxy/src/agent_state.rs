@@ -52,6 +52,19 @@ pub struct BrownoutState {
     pub state: DimmerState,
     /// Where the switch stands.
     pub switch: Switch,
+    /// What became of the inflows of plans it was told.
+    pub inflows: InflowCounts,
+}
+
+/// Inflows of plans that requests told an agent, since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InflowCounts {
+    /// The dimmer goes by it.
+    pub taken: u64,
+    /// Another proxy had told it, or the plan is over.
+    pub old: u64,
+    /// It came twice on a request, or cannot be read.
+    pub invalid: u64,
 }
 
 /// All agents of a process, in the order of the configuration.

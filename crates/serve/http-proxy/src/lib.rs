@@ -8,7 +8,7 @@
 //! | [`config`] | `[listen]` and `[agent]`, as far as they are of HTTP |
 //! | [`proxy`], `protocol`, `access` | from a client's request to its answer; what an answer teaches; the access log |
 //! | [`route`], [`health`] | an upstream as one worker sees it: its replicas, and their checks |
-//! | [`brownout`], [`orca`], [`redirected`], `hops`, `context` | headers: optional content, load reports, requests of other data centres, loops, ids and traces |
+//! | [`brownout`], [`orca`], [`redirected`], [`inflow`], `hops`, `context`, `recorded` | headers: optional content, load reports, requests of other data centres, what a plan brings, loops, ids and traces, numbers of a record |
 //! | [`datagram`], `prober` | probes over UDP: what is said, and how a proxy asks |
 //! | [`replica`] | the agent: admission to an application, its dimmer |
 //! | `switch` | brownout as an operator sets it on the admin address |
@@ -30,11 +30,13 @@ mod switch;
 
 pub mod brownout;
 pub mod datagram;
+pub mod inflow;
 mod mirror;
 pub mod orca;
 mod prober;
 mod protocol;
 pub mod proxy;
+mod recorded;
 pub mod redirected;
 pub mod route;
 pub mod routes;

@@ -11,6 +11,8 @@ use http::{Method, StatusCode};
 
 use crate::brownout;
 use crate::context::Trace;
+use crate::inflow::INFLOW;
+use crate::recorded;
 use crate::route::Route;
 use evenkeel_http::{Body, ConnectTime, End, Fields, Outgoing, SendError, SendErrorKind, Upload};
 use evenkeel_http::{Request, Response, request};
@@ -80,13 +82,16 @@ impl Protocol for Http {
         let replica = route.replica(attempt);
         let is_grpc = message.grpc.is_some();
         let mut awaiting = None;
+        let inflow = route.inflow(attempt);
+        let is_as_it_is = !message.trace.is_told() && !attempt.wants_notice() && inflow.is_none();
         let outgoing = match &message.copies {
-            Copies::Again(head, body) if !message.trace.is_told() && !attempt.wants_notice() => {
+            Copies::Again(head, body) if is_as_it_is => {
                 body.try_clone().map(|body| Outgoing::Copy(head, body))
             }
             _ => message.next().map(|mut request| {
                 message.trace.mark(request.headers_mut());
                 awaiting = route.listen(attempt, request.headers_mut());
+                inflow.iter().for_each(|it| request.headers_mut().insert(INFLOW, it));
                 Outgoing::Request(request)
             }),
         };
@@ -128,6 +133,18 @@ impl Protocol for Http {
             *response = refusal.into_response();
         }
         outcome
+    }
+
+    fn size(response: &Response<Body>) -> Option<u64> {
+        http_body::Body::size_hint(response.body()).exact()
+    }
+
+    fn tell_number(route: &Route, message: &mut Message, number: Option<u64>) {
+        let Some(headers) = message.headers() else { return };
+        match number.filter(|_| route.has_agents()) {
+            Some(number) => recorded::tell(headers, number),
+            None => recorded::forget(headers),
+        }
     }
 
     fn take_back(message: &mut Message, error: SendError) -> Result<(), Response<Body>> {
@@ -258,7 +275,8 @@ impl Message {
 
     /// Takes an unsent request back.
     fn put_back(&mut self, unsent: Option<Request<Body>>) {
-        if let (Copies::Once(place), Some(request)) = (&mut self.copies, unsent) {
+        if let (Copies::Once(place), Some(mut request)) = (&mut self.copies, unsent) {
+            request.headers_mut().remove(INFLOW); // the next replica's may be another site's
             *place = Some(request);
         }
     }

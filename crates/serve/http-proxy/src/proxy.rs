@@ -12,7 +12,9 @@ use crate::config::Edge;
 use crate::context::{REQUEST_ID, RequestId, Trace};
 use crate::datagram;
 use crate::hops;
+use crate::inflow::INFLOW;
 use crate::protocol::{Http, Message, body_too_slow, is_idempotent};
+use crate::recorded;
 use crate::redirected;
 use crate::replica::PROBE_PATH;
 use crate::route::Route;
@@ -163,6 +165,8 @@ fn prepare(
     if policy.brownout == Edge::Strip {
         brownout::strip_decision(request.headers_mut());
     }
+    request.headers_mut().remove(INFLOW); // agents believe their proxies only
+    recorded::forget(request.headers_mut());
     let is_forwarded = redirected::is_believed(request.headers_mut(), policy.redirected);
     if let Some(bytes_max) = target.body_bytes_max {
         request.body_mut().limit(bytes_max).map_err(|error| Box::new(body_refused(&error)))?;

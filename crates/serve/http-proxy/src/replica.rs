@@ -30,15 +30,21 @@
 //! application in `Brownout-Optional`, and the proxies in `Brownout-Dimmer` and the report;
 //! `Dimming` has the details.
 //!
+//! The first request after a plan between data centres says what that brings ([`inflow`]).
+//!
 //! **Probes** ask for the report alone: over HTTP ([`PROBE_PATH`]), or in a datagram to the same
 //! port ([`datagram`]) by whoever got a key with an answer over HTTP. Who has one and asks for it
 //! with a request is told in a datagram if that must wait, with the report of that moment. The
 //! proxy may then give it up and send it elsewhere, and it never reaches the application.
 //!
+//! **The record of a day** (`book`): of each request when it came, how long it waited and was
+//! served and how it ended, with the number that the proxy told.
+//!
 //! **One thread.** The counts and the limit are those of the whole agent, so one agent runs on
 //! one worker thread. Two agents on one address would each count its own half.
 
 mod admission;
+mod book;
 mod dimming;
 mod questions;
 mod span;
@@ -51,20 +57,22 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_core::report::{Estimates, Present};
+use evenkeel_core::request::copies::ServedSink;
 use evenkeel_core::{Feedback, Instant};
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Method, StatusCode};
 use tokio::task::JoinSet;
 
-use crate::agent_state::{AgentProbes, AgentState, BrownoutState};
+use crate::agent_state::{AgentProbes, AgentState};
 use crate::config::{AgentConfig, Switch};
 use crate::datagram::{self, ProbeKey, Wish};
-use crate::{brownout, hops, orca};
+use crate::{brownout, hops, inflow, orca, recorded};
 use admission::{Admission, Entering, Full, Slot};
+use book::{Book, Entry};
 use dimming::{Dimming, Visit};
 use evenkeel_http::head::{Forwarding, Refusal, prepare_request, prepare_response};
 use evenkeel_http::{
-    Body, Client, LiveLimits, Request, Response, SendError, SendErrorKind, Upstream, grpc,
+    Body, Client, Fields, LiveLimits, Request, Response, SendError, SendErrorKind, Upstream, grpc,
     serve_within,
 };
 use evenkeel_proxy::requests::context::Ids;
@@ -117,6 +125,8 @@ pub struct Agent {
     admission: Rc<Admission>,
     estimates: RefCell<Estimates>,
     dimming: Option<Rc<Dimming>>,
+    /// What becomes of each request, where days are recorded.
+    book: RefCell<Option<Rc<Book>>>,
     /// Whether it answers probes over UDP, too.
     has_udp: bool,
     questions: Questions,
@@ -167,10 +177,16 @@ impl Agent {
             admission: Rc::new(Admission::new(config.concurrency, config.queue_max)),
             estimates: RefCell::default(),
             dimming: dimmer.map(|dimmer| Dimming::new(dimmer, clock, seed)),
+            book: RefCell::default(),
             has_udp: config.udp_probes,
             questions: Questions::new(),
             probes_http: Cell::new(0),
         })
+    }
+
+    /// Tells this one from now on what becomes of each request, but for probes.
+    pub fn record(&self, sink: Box<dyn ServedSink>) {
+        self.book.replace(Some(Book::new(sink, self.clock)));
     }
 
     /// Serves on this thread until told to stop, then finishes what is in flight.
@@ -233,10 +249,7 @@ impl Agent {
 
     /// How it stands.
     pub fn state(&self) -> AgentState {
-        let brownout = self
-            .dimming
-            .as_ref()
-            .map(|dimming| BrownoutState { state: dimming.state(), switch: dimming.switch() });
+        let brownout = self.dimming.as_ref().map(|dimming| dimming.stands());
         AgentState {
             waiting: self.admission.waiting(),
             in_service: self.admission.in_service(),
@@ -311,13 +324,21 @@ impl Agent {
         let now = self.clock.now();
         self.estimates.borrow_mut().arrived(now);
         let wish = Wish::take(request.headers_mut());
+        let mut entry = self.enter(now, request.headers_mut());
+        let inflow = inflow::take(request.headers_mut());
         let mut span = self.span(&mut request, client);
-        prepare_request(&mut request, client, &self.forwarding)?;
-        hops::count(request.headers_mut())?;
-        let mut visit = self.dimming.as_ref().map(|dimming| dimming.arrive(now, &mut request));
+        let prepared = prepare_request(&mut request, client, &self.forwarding);
+        prepared.and_then(|()| hops::count(request.headers_mut())).inspect_err(|_| {
+            entry.iter_mut().for_each(Entry::failed);
+        })?;
+        let mut visit = self.dimming.as_ref().map(|dimming| {
+            dimming.expect(now, inflow);
+            dimming.arrive(now, &mut request)
+        });
         let slot = match self.slot(now, wish).await {
             Ok(slot) => slot,
             Err(refused) => {
+                entry.iter_mut().for_each(Entry::failed);
                 span.iter_mut().for_each(|span| span.refused());
                 return Err(self.refused(visit, &refused));
             }
@@ -327,23 +348,33 @@ impl Agent {
         if let Some(visit) = &mut visit {
             visit.begin(sent_at);
         }
+        let is_reduced = visit.as_ref().is_some_and(Visit::is_reduced);
+        entry.iter_mut().for_each(|entry| entry.sent(sent_at, !is_reduced));
         if let Some(span) = &mut span {
-            let is_reduced = visit.as_ref().is_some_and(Visit::is_reduced);
             span.sent(sent_at, request.headers_mut(), is_reduced);
         }
         match tokio::time::timeout(self.timeout, self.ask(request)).await {
-            Ok(Ok(response)) => self.pass_back(response, visit, (slot, span), sent_at),
+            Ok(Ok(response)) => self.pass_back(response, visit, (slot, span, entry), sent_at),
             Ok(Err(error)) => {
+                entry.iter_mut().for_each(Entry::failed);
                 span.iter_mut().for_each(|span| span.failed(self.clock.now(), Some(&error)));
                 self.end(visit, |visit, now| visit.failed(now, Some(&error)));
                 Err(no_answer(&error))
             }
             Err(_) => {
+                entry.iter_mut().for_each(Entry::failed);
                 span.iter_mut().for_each(|span| span.failed(self.clock.now(), None));
                 self.end(visit, Visit::timed_out);
                 Err(self.too_late())
             }
         }
+    }
+
+    /// While a day is recorded.
+    fn enter(&self, now: Instant, headers: &mut Fields) -> Option<Entry> {
+        let number = recorded::take(headers); // which the application gets without it
+        let queue = self.admission.waiting().saturating_add(self.admission.in_service());
+        self.book.borrow().as_ref().map(|book| book.enter(now, number, queue))
     }
 
     /// While traces are exported.
@@ -391,11 +422,12 @@ impl Agent {
         &self,
         mut response: Response<Body>,
         visit: Option<Visit>,
-        (slot, mut span): (Slot, Option<Box<AgentSpan>>),
+        (slot, mut span, mut entry): (Slot, Option<Box<AgentSpan>>, Option<Entry>),
         sent_at: Instant,
     ) -> Result<Answered, Refusal> {
         let now = self.clock.now();
         if let Err(refusal) = prepare_response(&mut response) {
+            entry.iter_mut().for_each(Entry::failed);
             self.end(visit, |visit, now| visit.failed(now, None));
             return Err(refusal);
         }
@@ -405,8 +437,10 @@ impl Agent {
             self.estimates.borrow_mut().served(service_time);
         }
         span.iter_mut().for_each(|span| span.answered(now, &response));
+        entry.iter_mut().for_each(|entry| entry.answered(&response));
         let ended = move |end| {
             drop(slot);
+            entry.into_iter().for_each(|entry| entry.ended(end));
             span.into_iter().for_each(|span| span.ended(end));
         };
         let response = match visit {

@@ -14,6 +14,7 @@ use http::{HeaderValue, StatusCode};
 
 use crate::config::{Edge, HttpListenConfig};
 use crate::datagram::{self, ProbeKey};
+use crate::inflow;
 use crate::orca;
 use crate::prober::{AgentLine, Awaiting, Prober};
 use crate::redirected::{self, ORIGIN};
@@ -52,6 +53,8 @@ struct Connections {
     /// By slot.
     replicas: RefCell<Vec<Rc<Replica>>>,
     seen: Cell<BrownoutSeen>,
+    /// Whether a replica has reported its load.
+    has_agents: Cell<bool>,
     ids: Ids,
     prober: Prober,
 }
@@ -70,6 +73,8 @@ struct Replica {
     agent: Rc<AgentLine>,
     /// Whether it was said that TLS cannot be agreed on with it.
     has_said_no_tls: Cell<bool>,
+    /// The epoch of the plan whose inflow it was told last.
+    told_epoch: Cell<Option<u64>>,
 }
 
 impl Replica {
@@ -78,6 +83,7 @@ impl Replica {
             upstream: Upstream::with_tls(address, way.limits, way.tls.clone()),
             agent: Rc::default(),
             has_said_no_tls: Cell::new(false),
+            told_epoch: Cell::default(),
         })
     }
 }
@@ -165,6 +171,7 @@ impl Route {
             slots: RefCell::new(slots),
             way: RefCell::new(way),
             seen: Cell::default(),
+            has_agents: Cell::default(),
             ids: Ids::new(),
         };
         Rc::new(Self {
@@ -269,6 +276,18 @@ impl Route {
         self.connections.prober.listen(&replica.agent, attempt, headers)
     }
 
+    /// What the replica at home is told of a plan that has just taken force, if it dims and was not
+    /// told.
+    pub(crate) fn inflow(&self, attempt: &OpenAttempt) -> Option<HeaderValue> {
+        let inflow = self.calls.split()?.inflow(self.calls.read_at())?;
+        if attempt.datacenter() != HOME || !attempt.is_to_dimmer() {
+            return None;
+        }
+        let replica = self.connections.to(HOME, attempt.replica());
+        let epoch = Some(inflow.epoch());
+        (replica.told_epoch.replace(epoch) != epoch).then(|| inflow::write(inflow))
+    }
+
     /// Says once of a replica that it is there and cannot be spoken to: who sees that it "could not
     /// be reached" looks at the network.
     pub(crate) fn say_no_tls(&self, attempt: &OpenAttempt, error: &SendError) {
@@ -364,11 +383,20 @@ impl Route {
 
     /// Takes the replica's report out of the headers of its answer.
     pub(crate) fn feedback_of(&self, headers: &mut Fields) -> Option<Feedback> {
-        orca::take_feedback(headers).unwrap_or_else(|error| {
+        let feedback = orca::take_feedback(headers).unwrap_or_else(|error| {
             let dimmers_invalid = u64::from(error.is_of_dimmer());
             self.note_seen(&BrownoutSeen { dimmers_invalid, ..BrownoutSeen::default() });
             None
-        })
+        });
+        if feedback.is_some() {
+            self.connections.has_agents.set(true);
+        }
+        feedback
+    }
+
+    /// Whether a replica has reported its load: then they may have agents, who are told numbers.
+    pub(crate) fn has_agents(&self) -> bool {
+        self.connections.has_agents.get()
     }
 
     /// Asks over HTTP.

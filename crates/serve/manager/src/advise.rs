@@ -45,6 +45,8 @@ use crate::{ManagerSettings, Sample, Window};
 
 /// Rows of a partition without which nothing is said.
 const ROWS_MIN: usize = 200;
+/// Samples far enough apart that are needed before a window's answers count as late.
+const LATE_ROWS_MIN: usize = 20;
 /// Rows that are kept for the test, of each partition.
 const ROWS_MAX: usize = 4_096;
 /// A forecast is believed up to so many times what there is.
@@ -212,7 +214,9 @@ impl Adviser {
             arrangement: &self.arrangement(window),
             rates: &shard_rates(window, &parts, 1.0),
             spares: self.spares,
-            is_late: measured.late > allowed + noise(&measured, allowed),
+            // A few accesses far apart say nothing.
+            is_late: measured.apart >= LATE_ROWS_MIN
+                && measured.late > allowed + noise(&measured, allowed),
             holds: advice.holds,
         });
         if let Some(step) = said.step {

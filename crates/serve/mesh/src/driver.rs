@@ -11,18 +11,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_core::Instant;
+use evenkeel_core::dimmer::Inflow;
 use evenkeel_core::units::Probability;
 use evenkeel_geo::ALL_PPM;
 use evenkeel_geo::demand::{DemandMeter, Lately};
 use evenkeel_geo::epoch::{Path, Report, SiteEntry, SiteId, SiteLiveness, SiteSet, Snapshot, Step};
-use evenkeel_geo::planner::{Plan, Planner};
+use evenkeel_geo::planner::{Inflows, Plan, Planner};
 use evenkeel_geo::split::{Enforced, Flow, PlanRow, Predicted, SplitConfig, SplitWindow, enforced};
 use tokio::sync::watch;
 
 use super::Home;
+use super::content::ContentMeter;
 use super::export::{self, Exports};
 use super::followers::{Follower, Gone, Unbelieved};
 use super::frame::Frame;
+use super::hour::LastHour;
 use super::hub::{Hub, Refusal, Refusals, deadline, rejection_name, unix_ns};
 use super::interference::Interference;
 use super::message::PlanPart;
@@ -59,8 +62,13 @@ pub(super) struct Driver {
     plans: u64,
     plans_cpu: Duration,
     last: Option<Planned>,
+    /// What replicas leave out in this epoch.
+    content: ContentMeter,
+    hour: LastHour,
     /// Where requests are hedged by the plans so far.
     hedges: SiteSet,
+    /// What plans bring this site, one after the other.
+    inflows: Inflows,
     /// Workers of this process.
     workers: usize,
     /// The rows of the last plans, the newest last.
@@ -74,6 +82,7 @@ struct Planned {
     plan: Plan,
     flows: Vec<Flow>,
     predicted: Vec<Predicted>,
+    inflow: Option<Inflow>,
     cpu: Duration,
 }
 
@@ -89,6 +98,7 @@ impl Driver {
         let learns = hub.config.learns;
         let curves = (planner.curves(me), planner.hedged(me));
         let interference = Interference::new(curves, learns, period);
+        let content = ContentMeter::new(hub.config.work);
         let mut driver = Self {
             hub,
             home,
@@ -104,7 +114,10 @@ impl Driver {
             plans: 0,
             plans_cpu: Duration::ZERO,
             last: None,
+            content,
+            hour: LastHour::new(period),
             hedges: SiteSet::first(sites),
+            inflows: Inflows::default(),
             workers: 0,
             rows: VecDeque::new(),
             enforced: None,
@@ -117,6 +130,7 @@ impl Driver {
     pub(super) async fn run(mut self) -> io::Result<()> {
         loop {
             let now = self.hub.clock.now();
+            self.content.look(now, self.home.content());
             let step = self.hub.sync.borrow_mut().step(now, unix_ns());
             self.collect_alarms();
             match step {
@@ -153,7 +167,7 @@ impl Driver {
         if let Some(change) = self.interference.observe(&self.lately, served) {
             self.alarm(change);
         }
-        let content = self.home.content();
+        let content = self.content.take();
         if let Some(words) = self.interference.learn(&self.lately, served, content) {
             self.alarm(words);
         }
@@ -197,13 +211,17 @@ impl Driver {
         let (me, epoch) = (self.hub.config.site, plan.epoch);
         let now = self.hub.clock.now();
         let row = plan.row(me);
-        let mut sync = self.hub.sync.borrow_mut();
-        let good_until = sync.good_until(now, unix_ns(), epoch);
-        sync.answered(epoch, plan.hashes());
-        drop(sync);
+        let good_until = {
+            let mut sync = self.hub.sync.borrow_mut();
+            sync.answered(epoch, plan.hashes());
+            sync.good_until(now, unix_ns(), epoch)
+        };
+        self.look_back(now, &snapshot).await;
         self.hedges = hedges(self.hedges, &plan);
         let spare = spare(&self.planner, &snapshot, &plan, (me, self.sites()));
-        self.direct(&row, good_until, spare);
+        // As in the simulator: dimmers are told by price alone.
+        let inflow = self.inflows.follow(&plan, me).filter(|_| plan.priced.is_some());
+        self.direct(&row, good_until, (spare, inflow));
         let rows = self.sites().map(|site| plan.row(site)).collect();
         self.exports.plan(export::Planned { rows, good_until });
         self.plans += 1;
@@ -217,6 +235,7 @@ impl Driver {
         self.last = Some(Planned {
             flows: plan.flows(&snapshot),
             predicted: self.sites().map(|site| plan.predicted(site)).collect(),
+            inflow,
             snapshot,
             plan,
             cpu,
@@ -224,8 +243,23 @@ impl Driver {
         Ok(())
     }
 
+    /// Prices the epoch that ends where this snapshot begins.
+    async fn look_back(&mut self, now: Instant, came: &Snapshot) {
+        if let Some(last) = &self.last {
+            self.hour.note((&last.snapshot, &last.plan), self.hedges, came);
+        }
+        if let Err(error) = self.hour.go_on(now, &self.planner).await {
+            self.alarm(format!("what the last minute cost is not known: {error}"));
+        }
+    }
+
     /// Hands every worker of the site, of this process or a follower's, its part of a plan.
-    fn direct(&mut self, row: &PlanRow, good_until: Instant, spare_per_1000_s: Vec<u64>) {
+    fn direct(
+        &mut self,
+        row: &PlanRow,
+        good_until: Instant,
+        (spare_per_1000_s, inflow): (Vec<u64>, Option<Inflow>),
+    ) {
         if let Some(own) = self.home.ended() {
             let of = |row: &&PlanRow| row.epoch == own.epoch;
             if let Some(planned) = self.rows.iter().find(of) {
@@ -239,6 +273,7 @@ impl Driver {
             good_until,
             settings: self.hub.fingerprint,
             hedges: self.hedges,
+            inflow,
             parts,
         };
         let mut followers = self.hub.followers.borrow_mut();
@@ -246,7 +281,8 @@ impl Driver {
         drop(followers);
         let row = row.clone();
         let hedges = self.hedges;
-        let directed = Directive { row: row.clone(), parts, good_until, spare_per_1000_s, hedges };
+        let directed =
+            Directive { row: row.clone(), parts, good_until, spare_per_1000_s, hedges, inflow };
         self.home.direct(directed);
         self.rows.push_back(row);
         if self.rows.len() > ROWS_KEPT {
@@ -327,6 +363,7 @@ impl Driver {
             objective_ms: self.objective_ms(),
             sites: self.sites().map(|site| self.site(site)).collect(),
             plan: self.last.as_ref().map(|last| self.planned(last)),
+            hour: self.hour.state(self.hub.clock.now()),
             curves: self.interference.verdict().name(),
             learnt: self.interference.learnt(),
             alarms: self.alarms.iter().cloned().collect(),
@@ -418,6 +455,7 @@ impl Driver {
             pairs: self.pairs(&last.plan),
             priced: PricedState::of(&last.plan, self.planner.prices(), (names, self.hedges)),
             answer: last.plan.answer.status.name().to_owned(),
+            inflow_factor: last.inflow.map(Inflow::factor),
             wants_capacity: last.plan.wants_capacity(),
             inputs: format!("{:016x}", hashes.inputs),
             hash: format!("{:016x}", hashes.plan),

@@ -289,6 +289,7 @@ impl Desk {
             good_until: reported.good_until,
             spare_per_1000_s: reported.spare_per_1000_s.clone(),
             hedges: reported.hedges,
+            inflow: reported.inflow,
         });
         *self.reported.borrow_mut() = Some(reported);
         self.count(|counted| counted.plans += 1);

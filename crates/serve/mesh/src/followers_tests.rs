@@ -187,6 +187,7 @@ fn parts_of_all_processes_are_one_and_go_by_what_came_to_each() {
         good_until: ms(5_000),
         settings: 1,
         hedges: SiteSet::first(2),
+        inflow: None,
         parts,
     };
     let ours = book.divide(&arrived, 1, &tell);

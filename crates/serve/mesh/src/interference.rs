@@ -120,12 +120,13 @@ impl Interference {
         (0..=POINTS).filter_map(point).collect()
     }
 
-    /// Learns from the same epoch; told once, when the profile is found wrong.
+    /// Learns from the same epoch, if it is known what replicas left out; told once, when the
+    /// profile is found wrong.
     pub(super) fn learn(
         &mut self,
         lately: &Lately,
         (replicas, is_hedged): (u32, bool),
-        (work, dimmed): (Probability, Probability),
+        content: Option<(Probability, Probability)>,
     ) -> Option<String> {
         let families = self.hedged.as_ref().filter(|_| is_hedged).unwrap_or(&self.families);
         let learner = self.learner.as_mut()?;
@@ -133,6 +134,7 @@ impl Interference {
         let conditions =
             Conditions { write_share, ..Conditions::with_servers(replicas).unbiased() };
         self.seen = Some((conditions, is_hedged));
+        let (work, dimmed) = content?;
         let (load, requests, missed) = (lately.load(), lately.local_ended, lately.local_missed);
         let seen = Seen { load, work, dimmed, requests, missed };
         let was_contradicted = learner.is_contradicted();
@@ -277,11 +279,11 @@ mod tests {
         let all = (Probability::ONE, Probability::ZERO);
         let calm = epoch(20);
         for _ in 0..100 {
-            assert_eq!(watch.learn(&calm, PLAIN, all), None);
+            assert_eq!(watch.learn(&calm, PLAIN, Some(all)), None);
         }
         assert_eq!(watch.believed(), Learnt::AS_PROFILED);
         let slow = epoch(30);
-        let told: Vec<_> = (0..40).filter_map(|_| watch.learn(&slow, PLAIN, all)).collect();
+        let told: Vec<_> = (0..40).filter_map(|_| watch.learn(&slow, PLAIN, Some(all))).collect();
         assert!(matches!(&told[..], [words] if words.contains("contradicts")), "{told:?}");
         let state = watch.learnt().unwrap();
         assert!(state.is_contradicted && state.believed_scale < 0.8, "{state:?}");
@@ -293,8 +295,8 @@ mod tests {
         assert!(shown.is_sorted_by(|a, b| a.load_per_s < b.load_per_s && a.likely <= b.likely));
         // Nobody serves, nothing ends: nothing is learnt.
         let before = watch.believed();
-        watch.learn(&slow, (0, false), all);
-        watch.learn(&Lately::default(), PLAIN, all);
+        watch.learn(&slow, (0, false), Some(all));
+        watch.learn(&Lately::default(), PLAIN, Some(all));
         assert_eq!(watch.believed(), before);
     }
 
@@ -306,7 +308,7 @@ mod tests {
             let both = (&plain, Some(&hedged));
             let mut watch = Interference::new(both, Some(Prior::Profile), PERIOD);
             let served = (SERVERS, is_hedged);
-            (0..40).for_each(|_| drop(watch.learn(epoch, served, all)));
+            (0..40).for_each(|_| drop(watch.learn(epoch, served, Some(all))));
             (0..20).for_each(|_| drop(watch.observe(epoch, served)));
             (watch.learnt().unwrap().is_contradicted, watch.verdict())
         };
@@ -322,11 +324,11 @@ mod tests {
         // 100/s are half of what the profile says; a fifth of the content is left out.
         let early = Lately { local_ended: 1_000, load: 100.0, ..Lately::default() };
         let dims = (Probability::clamped(0.8), Probability::ONE);
-        (0..40).for_each(|_| drop(watch.learn(&early, PLAIN, dims)));
+        (0..40).for_each(|_| drop(watch.learn(&early, PLAIN, Some(dims))));
         let scale = watch.believed().scale();
         assert!((0.3..0.45).contains(&scale), "{scale}");
         let mut deaf = Interference::new((&curves, None), None, PERIOD);
-        assert_eq!(deaf.learn(&early, PLAIN, dims), None);
+        assert_eq!(deaf.learn(&early, PLAIN, Some(dims)), None);
         assert_eq!((deaf.believed(), deaf.learnt()), (Learnt::AS_PROFILED, None));
     }
 }

@@ -40,6 +40,7 @@ pub mod envoy;
 pub mod export;
 
 mod accept;
+mod content;
 mod controller;
 mod dial;
 mod driver;
@@ -47,6 +48,7 @@ mod follower;
 mod follower_metrics;
 mod followers;
 pub mod frame;
+mod hour;
 mod hub;
 mod identity;
 mod interference;
@@ -70,6 +72,7 @@ use evenkeel_core::time::nanos;
 use evenkeel_core::units::Probability;
 use evenkeel_geo::curve::Prior;
 use evenkeel_geo::epoch::{EpochConfig, EpochSync, SITES_MAX, SiteId, StableHash};
+use evenkeel_geo::joint::Service;
 use evenkeel_geo::planner::Planner;
 use evenkeel_geo::wan::{CONNECTIONS_MAX, Wan, WanConfig};
 use tokio::sync::watch;
@@ -88,9 +91,9 @@ pub use identity::Files;
 use identity::{Identity, server_name};
 pub use setup::{check, open};
 pub use state::{
-    AlarmState, ControllerState, CountsState, CurvePoint, DestinationState, EnforcedState,
-    FollowerState, LearntState, PairState, PathState, PlanState, PricedSiteState, PricedState,
-    RedirectState, SiteState,
+    AlarmState, ControllerState, CostState, CountsState, CurvePoint, DestinationState,
+    EnforcedState, FollowerState, HourState, LearntState, PairState, PathState, PlanState,
+    PricedSiteState, PricedState, RedirectState, SiteState,
 };
 
 /// The site that a mesh runs in: where its counts come from and its plans go.
@@ -100,9 +103,9 @@ pub trait Home {
     /// How many replicas of the site are healthy.
     fn replicas_up(&self) -> u32;
     /// How much optional content its replicas serve, as they told last, and which share of them
-    /// leaves some out: all and none where nobody tells.
-    fn content(&self) -> (Probability, Probability) {
-        (Probability::ONE, Probability::ZERO)
+    /// leaves some out; `None` where nobody tells.
+    fn content(&self) -> Option<(Probability, Probability)> {
+        None
     }
     /// By site, what is up there as far as this process knows, for whoever else is told the plan.
     fn standing(&self) -> Vec<export::Standing> {
@@ -140,6 +143,9 @@ pub struct MeshConfig {
     pub probe_interval: Duration,
     /// How the curves of this site learn; default from a profile. `None`: they do not.
     pub learns: Option<Prior>,
+    /// Node time of this site's requests with optional content and without; zero, as by default,
+    /// where nobody said.
+    pub work: Service,
     /// Who else is told the plan; default nobody.
     pub exports: ExportsConfig,
 }
@@ -163,6 +169,7 @@ impl MeshConfig {
             connections: 3,
             probe_interval: Duration::from_millis(200),
             learns: Some(Prior::Profile),
+            work: Service::default(),
             exports: ExportsConfig::default(),
         }
     }

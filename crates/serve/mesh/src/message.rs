@@ -8,7 +8,8 @@
 //! lanes  = *(sent over-cap unhealthy rescued ended missed)                       one per site
 //! ended  = 0 / 1 epoch over arrived writes writes-kept no-plan stale
 //!          *(sent over-cap unhealthy rescued)
-//! told   = epoch origin demand sites *rate *spare good-for settings hedges parts *part
+//! told   = epoch origin demand sites *rate *spare good-for inflow settings hedges parts *part
+//! inflow = 0 / thousandths                        how many times as many requests come
 //! hedges = 8 bytes, a bit for each site
 //! ```
 //!
@@ -18,6 +19,7 @@
 use std::time::Duration;
 
 use evenkeel_core::Instant;
+use evenkeel_core::dimmer::Inflow;
 use evenkeel_core::time::nanos;
 use evenkeel_core::units::Probability;
 use evenkeel_geo::epoch::{SITES_MAX, SiteId, SiteSet};
@@ -29,9 +31,11 @@ use evenkeel_geo::traffic::Ended;
 /// Workers of all followers of a site together.
 pub(super) const WORKERS_MAX: usize = 1_024;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// A part of the caps is told in this.
 const WHOLE: f64 = u32::MAX as f64;
+/// A factor is told in parts of this.
+const THOUSAND: f64 = 1e3;
 
 /// The first words of a follower.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +91,8 @@ pub(super) struct PlanPart {
     pub(super) settings: u32,
     /// Where requests may be hedged.
     pub(super) hedges: SiteSet,
+    /// What the plan brings the site; on the wire without its epoch, which is that of the row.
+    pub(super) inflow: Option<Inflow>,
     /// By worker of the follower.
     pub(super) parts: Vec<Probability>,
 }
@@ -105,7 +111,7 @@ impl Hello {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader { rest: bytes };
         if reader.fixed("a version")? != [VERSION] {
-            return Err("version 2 (does it run another release?)");
+            return Err("version 3 (does it run another release?)");
         }
         let hello = Self {
             run: u64::from_le_bytes(reader.fixed("a run")?),
@@ -224,13 +230,14 @@ impl PlanPart {
     /// It as bytes that are sent when it is good for so long.
     pub(super) fn bytes(&self, good_for: Duration) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64);
-        let Self { row, spare_per_1000_s, settings, hedges, parts, .. } = self;
+        let Self { row, spare_per_1000_s, settings, hedges, inflow, parts, .. } = self;
         puts(&mut bytes, [row.epoch, row.origin.index() as u64, row.demand_per_1000_s]);
         put(&mut bytes, row.rates_per_1000_s.len() as u64);
         row.rates_per_1000_s.iter().for_each(|rate| put(&mut bytes, *rate));
         let spare = |site: usize| spare_per_1000_s.get(site).copied().unwrap_or(0);
         (0..row.rates_per_1000_s.len()).for_each(|site| put(&mut bytes, spare(site)));
         put(&mut bytes, nanos(good_for) / 1_000);
+        put(&mut bytes, inflow.map_or(0, |inflow| (inflow.factor() * THOUSAND).round() as u64));
         bytes.extend(settings.to_le_bytes());
         bytes.extend(hedges.bits().to_le_bytes());
         put(&mut bytes, parts.len() as u64);
@@ -255,6 +262,7 @@ impl PlanPart {
         let origin = SiteId::new(origin as usize);
         let row = PlanRow { epoch, origin, demand_per_1000_s, rates_per_1000_s: rates_per_1000_s? };
         let good_until = now + Duration::from_micros(reader.number("how long it is good")?);
+        let inflow = reader.inflow(epoch)?;
         let settings = u32::from_le_bytes(reader.fixed("a fingerprint")?);
         let hedges = SiteSet::from_bits(u64::from_le_bytes(reader.fixed("where to hedge")?));
         let workers = reader.number("parts")?;
@@ -267,7 +275,8 @@ impl PlanPart {
         };
         let parts = (0..workers).map(|_| part()).collect::<Result<_, Malformed>>()?;
         reader.end()?;
-        Ok(Self { row, spare_per_1000_s: spare_per_1000_s?, good_until, settings, hedges, parts })
+        let spare_per_1000_s = spare_per_1000_s?;
+        Ok(Self { row, spare_per_1000_s, good_until, settings, hedges, inflow, parts })
     }
 }
 
@@ -339,6 +348,18 @@ impl Reader<'_> {
             unhealthy: self.number("unhealthy")?,
             failed_over: self.number("rescued")?,
         })
+    }
+
+    fn inflow(&mut self, epoch: u64) -> Result<Option<Inflow>, Malformed> {
+        const EXPECTED: Malformed = "0, or a factor of an eighth to eight";
+        let factor = match self.number(EXPECTED)? {
+            0 => return Ok(None),
+            thousandths => thousandths as f64 / THOUSAND,
+        };
+        if !Inflow::FACTORS.contains(&factor) {
+            return Err(EXPECTED);
+        }
+        Ok(Inflow::new(epoch, factor))
     }
 
     fn tally(&mut self) -> Result<SiteTally, Malformed> {
@@ -432,7 +453,7 @@ mod tests {
         #[test]
         fn what_is_told_keeps_its_parts_within_the_whole(
             arrived in vec(0..1_000_u64, 1..200), rates in vec(0..1_u64 << 40, 1..64),
-            hedges in any::<u64>(),
+            hedges in any::<u64>(), thousandths in 0_u32..10_000,
         ) {
             let parts = evenkeel_geo::split::parts(&arrived);
             let origin = SiteId::new(rates.len() - 1);
@@ -441,13 +462,48 @@ mod tests {
             let (now, good_for) = (Instant::from_millis(77), Duration::from_millis(4_999));
             let good_until = now + good_for;
             let hedges = SiteSet::from_bits(hedges);
-            let told =
-                PlanPart { row, spare_per_1000_s: rates, good_until, settings: 7, hedges, parts };
+            let inflow = Inflow::new(9, f64::from(thousandths) / THOUSAND);
+            let inflow = inflow.filter(|_| thousandths % 3 > 0);
+            let told = PlanPart {
+                row,
+                spare_per_1000_s: rates,
+                good_until,
+                settings: 7,
+                hedges,
+                inflow,
+                parts,
+            };
             let read = PlanPart::read(now, &told.bytes(good_for)).unwrap();
             let sum: f64 = read.parts.iter().map(|part| part.value()).sum();
             prop_assert!(sum <= 1.0 + 1e-12 && sum > 1.0 - 1e-6, "{}", sum);
             prop_assert_eq!(PlanPart { parts: told.parts.clone(), ..read }, told);
         }
+    }
+
+    #[test]
+    fn a_factor_that_cannot_be_is_malformed() {
+        let row = PlanRow {
+            epoch: 9,
+            origin: SiteId::new(0),
+            demand_per_1000_s: 5,
+            rates_per_1000_s: vec![5],
+        };
+        let told = PlanPart {
+            row,
+            spare_per_1000_s: vec![0],
+            good_until: Instant::ZERO,
+            settings: 7,
+            hedges: SiteSet::EMPTY,
+            inflow: None,
+            parts: Vec::new(),
+        };
+        let mut bytes = told.bytes(Duration::ZERO);
+        // Epoch, origin, demand, sites, rate, what may be spared, how long good: a byte each.
+        assert_eq!(std::mem::replace(&mut bytes[7], 124), 0);
+        assert!(PlanPart::read(Instant::ZERO, &bytes).unwrap_err().contains("an eighth"));
+        bytes[7] = 125;
+        let read = PlanPart::read(Instant::ZERO, &bytes).unwrap();
+        assert_eq!(read.inflow, Inflow::new(9, 0.125));
     }
 
     #[test]

@@ -153,6 +153,7 @@ fn mesh(config: &RedirectConfig) -> MeshConfig {
         connections: config.connections,
         probe_interval: config.probe_interval,
         learns: config.learns(),
+        work: config.sites[config.site.index()].work,
         exports: config.exports.clone(),
         ..MeshConfig::new(config.site, names, peers, files)
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::export::ExportState;
 use evenkeel_geo::ALL_PPM;
 use evenkeel_geo::epoch::{Alarm, Path, SiteId, SiteSet};
-use evenkeel_geo::joint::Prices;
+use evenkeel_geo::joint::{Parts, Prices};
+use evenkeel_geo::past::Hour;
 use evenkeel_geo::planner::Plan;
 use serde::Serialize;
 
@@ -27,6 +28,8 @@ pub struct RedirectState {
     pub sites: Vec<SiteState>,
     /// The plan in force; `None` before the first.
     pub plan: Option<PlanState>,
+    /// What the last hour cost, where plans are by price; `None` before an epoch was replayed.
+    pub hour: Option<HourState>,
     /// Whether this site serves its own users' requests as its curves in force say:
     /// `as-predicted`, `worse` or `better`.
     pub curves: &'static str,
@@ -245,6 +248,9 @@ pub struct PlanState {
     pub priced: Option<PricedState>,
     /// `optimal`, `bounded` (the effort ended before the proof) or `infeasible`.
     pub answer: String,
+    /// How many times as many requests it brings this site as would come without it; `None` where
+    /// that is next to nothing, or nobody knows.
+    pub inflow_factor: Option<f64>,
     /// Whether sites are short of servers.
     pub wants_capacity: bool,
     /// Hash of the rows it was made from; equal at all sites that agree.
@@ -316,6 +322,59 @@ impl PricedState {
             sites: names.iter().enumerate().map(site).collect(),
             sentences: planned.sentences(&plan.problem, names),
         })
+    }
+}
+
+/// What the last hour cost, by the plans in force and by others: all of it as the curves say that
+/// are believed now, with the demand that came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HourState {
+    /// Epochs that were replayed: one in five seconds at most, of the last hour.
+    pub epochs: u32,
+    /// Requests of all sites per second in them.
+    pub requests_per_s: f64,
+    /// Share of requests that missed the objective in them, as it was counted.
+    pub missed_share: f64,
+    /// By the plans that were in force.
+    pub now: CostState,
+    /// With redirects, dimmers and hedges in a loop of their own each.
+    pub loops: CostState,
+    /// With plans that knew what would come.
+    pub hindsight: CostState,
+    /// CPU time of the last replay, in milliseconds; there is one a minute.
+    pub cpu_ms: f64,
+}
+
+/// What 1,000 requests cost, in requests that miss the objective.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CostState {
+    /// Those that are late, and those that an overload makes late afterwards.
+    pub late: f64,
+    /// Optional content left out.
+    pub content: f64,
+    /// Requests served elsewhere.
+    pub elsewhere: f64,
+    /// Node time of copies.
+    pub copies: f64,
+}
+
+impl HourState {
+    pub(super) fn of(hour: &Hour, cpu: Duration) -> Self {
+        let cost = |of: &Parts| CostState {
+            late: 1e3 * of.late,
+            content: 1e3 * of.content,
+            elsewhere: 1e3 * of.elsewhere,
+            copies: 1e3 * of.copies,
+        };
+        Self {
+            epochs: hour.epochs,
+            requests_per_s: hour.requests_per_s,
+            missed_share: hour.late_seen,
+            now: cost(&hour.now),
+            loops: cost(&hour.loops),
+            hindsight: cost(&hour.hindsight),
+            cpu_ms: ms(cpu),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use evenkeel_core::Instant;
+use evenkeel_core::dimmer::Inflow;
 use evenkeel_core::request::Refusal;
 use evenkeel_core::units::Probability;
 use evenkeel_geo::epoch::{SiteId, SiteSet};
@@ -49,8 +50,13 @@ pub struct SiteRouter {
     epoch: Cell<Option<u64>>,
     /// Where requests may be hedged, and until when that is believed.
     hedges: Cell<(SiteSet, Instant)>,
+    /// What the plan brings the replicas at home, and until when they are told.
+    inflow: Cell<(Option<Inflow>, Instant)>,
     returns: Cell<Returns>,
 }
+
+/// How long after a plan its inflow is news: later the arrivals show it (the dimmers' period).
+const NEWS: Duration = Duration::from_millis(250);
 
 fn config_of(setup: &SplitSetup) -> SplitConfig {
     SplitConfig { writes_stay: setup.bound_stay, ..SplitConfig::default() }
@@ -85,6 +91,7 @@ impl SiteRouter {
             counted: RefCell::new(Self::nothing(sites)),
             epoch: Cell::new(None),
             hedges: Cell::new((SiteSet::first(sites), Instant::ZERO)),
+            inflow: Cell::default(),
             returns: Cell::default(),
         }
     }
@@ -126,7 +133,7 @@ impl SiteRouter {
     /// Takes over a plan.
     pub fn direct(&self, now: Instant, worker: usize, directive: &Directive) {
         let part = directive.parts.get(worker).copied().unwrap_or(Probability::ZERO);
-        let Directive { row, good_until, spare_per_1000_s, hedges, .. } = directive;
+        let Directive { row, good_until, spare_per_1000_s, hedges, inflow, .. } = directive;
         let mut splitter = self.splitter.borrow_mut();
         let window = splitter.window();
         self.counted.borrow_mut().windows.push((self.epoch.get(), window));
@@ -134,6 +141,7 @@ impl SiteRouter {
             Ok(()) => {
                 splitter.set_spare(now, spare_per_1000_s, part);
                 self.hedges.set((*hedges, *good_until));
+                self.inflow.set((*inflow, now + NEWS));
                 self.epoch.set(Some(row.epoch));
             }
             Err(error) => tracing::warn!(%error, "a plan is not adopted"),
@@ -146,6 +154,12 @@ impl SiteRouter {
         let (hedges, good_until) = self.hedges.get();
         let place = self.datacenters.iter().position(|place| *place == Some(datacenter));
         now >= good_until || place.is_none_or(|site| hedges.contains(SiteId::new(site)))
+    }
+
+    /// What the replicas at home are to be told of the plan that has just taken force, each once.
+    pub fn inflow(&self, now: Instant) -> Option<Inflow> {
+        let (inflow, until) = self.inflow.get();
+        inflow.filter(|_| now < until)
     }
 
     /// Chooses where one request of our own users goes, and counts it as demand.
@@ -296,4 +310,43 @@ pub struct Destination {
     pub to: SiteId,
     /// The sites that may still take it over when home cannot serve it.
     pub failover: SiteSet,
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_geo::split::PlanRow;
+
+    use super::*;
+
+    #[test]
+    fn what_a_plan_brings_is_news_for_a_moment_and_gone_with_the_next_plan() {
+        let names = vec!["london".to_owned(), "ireland".to_owned()];
+        let (home, objective) = (SiteId::new(0), Duration::from_millis(100));
+        let sites = SplitSetup { home, names, objective, writes_stay: false, bound_stay: false };
+        let router = SiteRouter::new(&SiteSetup { places: vec![Some(0), None], sites }, 1);
+        let direct = |at_ms: u64, epoch: u64, factor: Option<f64>| {
+            let rates_per_1000_s = vec![1_000, 0];
+            let row = PlanRow { epoch, origin: home, demand_per_1000_s: 1_000, rates_per_1000_s };
+            let directive = Directive {
+                row,
+                parts: vec![Probability::ONE],
+                good_until: Instant::FAR,
+                spare_per_1000_s: Vec::new(),
+                hedges: SiteSet::first(2),
+                inflow: factor.and_then(|factor| Inflow::new(epoch, factor)),
+            };
+            router.direct(Instant::from_millis(at_ms), 0, &directive);
+        };
+        let told = |at_ms: u64| router.inflow(Instant::from_millis(at_ms)).map(Inflow::epoch);
+        assert_eq!(told(0), None);
+        direct(1_000, 1, Some(2.0));
+        assert_eq!([1_000, 1_249, 1_250].map(told), [Some(1), Some(1), None]);
+        direct(2_000, 2, Some(2.0));
+        direct(2_010, 3, Some(0.5));
+        assert_eq!(told(2_010), Some(3), "a plan that is replaced at once is not told any more");
+        direct(2_020, 2, Some(2.0));
+        assert_eq!(told(2_020), Some(3), "nor is one that is not adopted");
+        direct(2_030, 4, None);
+        assert_eq!(told(2_030), None);
+    }
 }

@@ -346,8 +346,8 @@ impl UpstreamStates {
     }
 
     /// How much optional content its replicas at home serve, and which share of them leaves some
-    /// out, as they told within the last seconds; all and none where nobody does.
-    pub fn home_content(&self, upstream: usize) -> (Probability, Probability) {
+    /// out, as they told within the last seconds; `None` where nobody does.
+    pub fn home_content(&self, upstream: usize) -> Option<(Probability, Probability)> {
         let home = self.home(upstream).len();
         let entry = self.entry(upstream);
         let stats = entry.lock();
@@ -358,10 +358,8 @@ impl UpstreamStates {
             content += dimmer.value();
             dimmed += f64::from(u8::from(dimmer < Dimmer::FULL));
         }
-        if count == 0.0 {
-            return (Probability::ONE, Probability::ZERO);
-        }
-        (Probability::clamped(content / count), Probability::clamped(dimmed / count))
+        (count > 0.0)
+            .then(|| (Probability::clamped(content / count), Probability::clamped(dimmed / count)))
     }
 
     /// Publishes who is at home in a cluster that tells of its nodes, and how they are.

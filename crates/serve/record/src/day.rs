@@ -50,6 +50,33 @@ fn files_of(folder: &Path) -> io::Result<(u64, SystemTime)> {
     Ok((bytes, written))
 }
 
+/// A day of a folder.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Found {
+    /// By its name.
+    began: SystemTime,
+    path: PathBuf,
+    bytes: u64,
+    /// When its last file was written.
+    ended: SystemTime,
+}
+
+/// The days of a folder, the eldest first. What is no day is left out.
+fn days_of(folder: &Path) -> io::Result<Vec<Found>> {
+    let mut days = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let (name, path) = (entry.file_name(), entry.path());
+        let Some(began) = name.to_str().and_then(began) else { continue };
+        if path.join(evenkeel_records::manifest::NAME).exists() {
+            let (bytes, ended) = files_of(&path)?;
+            days.push(Found { began, path, bytes, ended });
+        }
+    }
+    days.sort();
+    Ok(days)
+}
+
 /// Removes days whose last file was written longer ago, and the eldest ones while all have more
 /// bytes. Nothing else is touched, nor the day that is written.
 ///
@@ -61,24 +88,60 @@ pub(crate) fn remove_old(
     since: SystemTime,
     bytes_max: u64,
 ) -> io::Result<()> {
-    let mut days: Vec<(SystemTime, PathBuf, u64, SystemTime)> = Vec::new();
-    for entry in fs::read_dir(of)? {
-        let entry = entry?;
-        let (name, path) = (entry.file_name(), entry.path());
-        let Some(began) = name.to_str().and_then(began) else { continue };
-        let is_day = path.join(evenkeel_records::manifest::NAME).exists();
-        if is_day {
-            let (bytes, ended) = files_of(&path)?;
-            days.push((began, path, bytes, ended));
+    let days = days_of(of)?;
+    let mut bytes: u64 = days.iter().map(|day| day.bytes).sum();
+    for day in days {
+        let is_written = Some(day.path.as_path()) == written;
+        if !is_written && (day.ended < since || bytes > bytes_max) {
+            fs::remove_dir_all(&day.path)?;
+            bytes -= day.bytes;
         }
     }
-    days.sort();
-    let mut bytes: u64 = days.iter().map(|day| day.2).sum();
-    for (_, path, its, ended) in days {
-        let is_written = Some(path.as_path()) == written;
-        if !is_written && (ended < since || bytes > bytes_max) {
-            fs::remove_dir_all(&path)?;
-            bytes -= its;
+    Ok(())
+}
+
+/// Whether a folder with this name is that of a stream. One that somebody renamed
+/// (`upstream.shop.kept`) or linked is not.
+fn is_stream(name: &str) -> bool {
+    let kinds = ["upstream.", "duplicates.", "agent."];
+    let of = kinds.iter().find_map(|kind| name.strip_prefix(kind));
+    of.is_some_and(|of| !of.is_empty() && !of.contains('.'))
+}
+
+/// The same for the folders of streams that are recorded no more, which have what the others leave
+/// of the bytes: those that ended first go first.
+///
+/// # Errors
+/// When a folder cannot be read or removed.
+pub(crate) fn remove_gone(
+    directory: &Path,
+    is_recorded: impl Fn(&str) -> bool,
+    since: SystemTime,
+    bytes_max: u64,
+) -> io::Result<()> {
+    let (mut bytes, mut gone, mut folders) = (0, Vec::new(), Vec::new());
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let (name, folder) = (entry.file_name(), entry.path());
+        let Some(name) = name.to_str().filter(|name| is_stream(name)) else { continue };
+        // What cannot be read is left alone: others go on being removed.
+        let (true, Ok(days)) = (entry.file_type()?.is_dir(), days_of(&folder)) else { continue };
+        bytes += days.iter().map(|day| day.bytes).sum::<u64>();
+        if !is_recorded(name) {
+            gone.extend(days);
+            folders.push(folder);
+        }
+    }
+    gone.sort_by_key(|day| day.ended);
+    for day in gone {
+        if day.ended < since || bytes > bytes_max {
+            fs::remove_dir_all(&day.path)?;
+            bytes -= day.bytes;
+        }
+    }
+    for folder in folders {
+        if fs::read_dir(&folder)?.next().is_none() {
+            fs::remove_dir(&folder)?;
         }
     }
     Ok(())
@@ -106,18 +169,48 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
     }
 
+    /// A day with so many bytes that ended when it began, by its name.
+    fn made(folder: &Path, name: &str, bytes: usize) -> PathBuf {
+        let path = folder.join(name);
+        fs::create_dir_all(&path).unwrap();
+        let file = path.join("manifest.json");
+        fs::write(&file, vec![b' '; bytes]).unwrap();
+        let file = fs::File::options().write(true).open(file).unwrap();
+        file.set_modified(began(name).unwrap_or(SystemTime::UNIX_EPOCH)).unwrap();
+        path
+    }
+
+    #[test]
+    fn folders_of_streams_that_are_gone_have_what_the_others_leave() {
+        let root = std::env::temp_dir().join(format!("evenkeel-gone-{}", std::process::id()));
+        let [shop, cart, cache] = ["upstream.shop", "upstream.cart", "duplicates.cache"];
+        let day = |folder: &str, name: &str| made(&root.join(folder), name, 1_000);
+        let lives = day(shop, "20200101T000000Z");
+        let (old, next) = (day(cart, "20260101T000000Z"), day(cart, "20260103T000000Z"));
+        let other = day(cache, "20260102T000000Z");
+        let (photos, file) = (day("photos", "20260101T000000Z"), root.join("agent.1"));
+        fs::write(&file, "no folder").unwrap();
+        let remove = |since: &str, bytes_max| {
+            remove_gone(&root, |name| name == shop, began(since).unwrap(), bytes_max).unwrap();
+        };
+        let left = || [&old, &other, &next].map(|day| day.exists());
+        remove("20200101T000000Z", 4_000);
+        assert_eq!(left(), [true; 3], "there is room for all");
+        remove("20200101T000000Z", 3_999);
+        assert_eq!(left(), [false, true, true], "what ended first goes first");
+        remove("20260102T000001Z", 4_000);
+        assert_eq!(left(), [false, false, true], "it is too old");
+        assert!(!root.join(cache).exists(), "nothing is in it any more");
+        remove("20200101T000000Z", 10);
+        assert_eq!(left(), [false; 3]);
+        assert!(lives.exists() && photos.exists() && file.exists(), "these are not its own");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
     #[test]
     fn old_days_are_removed_and_nothing_else() {
         let root = std::env::temp_dir().join(format!("evenkeel-old-{}", std::process::id()));
-        let day = |name: &str, bytes: usize| {
-            let path = root.join(name);
-            fs::create_dir_all(&path).unwrap();
-            let file = path.join("manifest.json");
-            fs::write(&file, vec![b' '; bytes]).unwrap();
-            let file = fs::File::options().write(true).open(file).unwrap();
-            file.set_modified(began(name).unwrap_or(SystemTime::UNIX_EPOCH)).unwrap();
-            path
-        };
+        let day = |name: &str, bytes: usize| made(&root, name, bytes);
         let old = day("20200101T000000Z", 10);
         let large = day("20260101T000000Z", 1_000);
         let (next, written) = (day("20260102T000000Z", 400), day("20260103T000000Z", 500));

@@ -7,13 +7,17 @@
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use evenkeel_core::request::copies::{CopyRecord, CopySink};
+use evenkeel_core::Instant;
+use evenkeel_core::request::copies::{CopyRecord, CopySink, ServedRecord, ServedSink};
 use evenkeel_core::time::{Duration, nanos};
+use evenkeel_twin::join::REQUEST_BITS;
 
 /// Rows that wait for the writer: a second and a half of ten thousand requests each second.
 pub(crate) const ROWS_MAX: usize = 16_384;
 /// Rows that wait while the writer takes the others.
 const ASIDE_MAX: usize = 64;
+/// Files have 63 bits for the number of a request, and of whom it is.
+const SERIAL_MAX: u32 = (1 << (63 - REQUEST_BITS)) - 1;
 /// What is kept or dropped as a whole.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 
@@ -22,6 +26,8 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 pub struct Stream {
     /// Its folder: that of its table, such as `upstream.shop`.
     pub name: String,
+    /// Who records it, as its manifest says: a proxy, or an agent.
+    pub by: &'static str,
     /// The policy of its rows, as scenarios spell it (`c3+hedge`), then that which is tried out.
     pub policies: Vec<String>,
     /// Share of its requests that are sent to two replicas.
@@ -49,9 +55,36 @@ pub(crate) struct Teller {
     pub(crate) serial: u32,
 }
 
-/// The window that a copy was sent in.
-pub(crate) fn window_of(copy: &CopyRecord) -> u64 {
-    copy.sent_at.as_nanos() / nanos(WINDOW)
+impl Teller {
+    /// A request's number among those of all dispatchers of this process, and with great
+    /// probability of all others whose copies an agent sees.
+    pub(crate) const fn number(self, request: u64) -> u64 {
+        request | ((self.serial & SERIAL_MAX) as u64) << REQUEST_BITS
+    }
+}
+
+/// What a lane is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Told {
+    /// By a dispatcher.
+    Copy(CopyRecord),
+    /// By an agent.
+    Served(ServedRecord),
+}
+
+impl Told {
+    /// When it was sent, or came.
+    pub(crate) const fn at(&self) -> Instant {
+        match self {
+            Self::Copy(copy) => copy.sent_at,
+            Self::Served(copy) => copy.arrived_at,
+        }
+    }
+
+    /// The window that was in.
+    pub(crate) fn window(&self) -> u64 {
+        self.at().as_nanos() / nanos(WINDOW)
+    }
 }
 
 /// What found no room.
@@ -64,7 +97,7 @@ pub(crate) struct Lost {
 
 #[derive(Debug)]
 struct Waiting {
-    rows: Vec<CopyRecord>,
+    rows: Vec<Told>,
     lost: Option<Lost>,
 }
 
@@ -78,9 +111,9 @@ impl Lane {
         Self(Arc::new(Mutex::new(Waiting { rows, lost: None })))
     }
 
-    /// For the dispatcher.
-    pub(crate) fn sink(&self) -> LaneSink {
-        LaneSink { lane: self.clone(), aside: Vec::with_capacity(ASIDE_MAX), lost: None }
+    /// For the dispatcher or agent.
+    pub(crate) fn sink(&self, of: Teller) -> LaneSink {
+        LaneSink { lane: self.clone(), of, aside: Vec::with_capacity(ASIDE_MAX), lost: None }
     }
 
     /// Whether the dispatcher is gone.
@@ -89,7 +122,7 @@ impl Lane {
     }
 
     /// Takes what there is; `room` is empty, and is given to the dispatcher for the next ones.
-    pub(crate) fn take(&self, room: &mut Vec<CopyRecord>) -> Option<Lost> {
+    pub(crate) fn take(&self, room: &mut Vec<Told>) -> Option<Lost> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         mem::swap(&mut waiting.rows, room);
         waiting.lost.take()
@@ -100,13 +133,32 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct LaneSink {
     lane: Lane,
-    aside: Vec<CopyRecord>,
+    of: Teller,
+    aside: Vec<Told>,
     lost: Option<Lost>,
 }
 
 impl CopySink for LaneSink {
     #[inline]
     fn copy_ended(&mut self, copy: &CopyRecord) {
+        self.tell(&Told::Copy(*copy));
+    }
+
+    fn number(&self, request: u64) -> u64 {
+        self.of.number(request)
+    }
+}
+
+impl ServedSink for LaneSink {
+    #[inline]
+    fn copy_left(&mut self, copy: &ServedRecord) {
+        self.tell(&Told::Served(*copy));
+    }
+}
+
+impl LaneSink {
+    #[inline]
+    fn tell(&mut self, copy: &Told) {
         let mut waiting = match self.lane.0.try_lock() {
             Ok(waiting) => waiting,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -142,7 +194,7 @@ impl Drop for LaneSink {
 }
 
 #[inline]
-fn push(waiting: &mut Waiting, copy: &CopyRecord) {
+fn push(waiting: &mut Waiting, copy: &Told) {
     match waiting.rows.len() < ROWS_MAX {
         true => waiting.rows.push(*copy),
         false => note(&mut waiting.lost, copy),
@@ -150,8 +202,8 @@ fn push(waiting: &mut Waiting, copy: &CopyRecord) {
 }
 
 #[cold]
-fn note(lost: &mut Option<Lost>, copy: &CopyRecord) {
-    let window = window_of(copy);
+fn note(lost: &mut Option<Lost>, copy: &Told) {
+    let window = copy.window();
     *lost = Some(merged(*lost, Lost { rows: 1, windows: (window, window) }));
 }
 
@@ -170,6 +222,8 @@ pub(crate) mod tests {
 
     use super::*;
 
+    const ONE: Teller = Teller { client: 0, serial: 0 };
+
     /// A copy that was sent then.
     pub(crate) fn copy(request: u64, sent_ms: u64) -> CopyRecord {
         CopyRecord {
@@ -182,13 +236,14 @@ pub(crate) mod tests {
             kind: Kind::First,
             is_explored: false,
             end: CopyEnd::Answered,
+            size: 0,
         }
     }
 
     #[test]
     fn what_finds_no_room_is_counted_with_its_windows_and_nothing_grows() {
         let lane = Lane::new();
-        let mut sink = lane.sink();
+        let mut sink = lane.sink(ONE);
         (0..ROWS_MAX as u64).for_each(|n| sink.copy_ended(&copy(n, 5)));
         sink.copy_ended(&copy(0, 25_000));
         sink.copy_ended(&copy(1, 47_000));
@@ -202,7 +257,7 @@ pub(crate) mod tests {
     #[test]
     fn who_tells_does_not_wait_for_who_takes() {
         let lane = Lane::new();
-        let mut sink = lane.sink();
+        let mut sink = lane.sink(ONE);
         let taking = lane.0.lock().unwrap();
         (0..ASIDE_MAX as u64 + 3).for_each(|n| sink.copy_ended(&copy(n, 15_000)));
         drop(taking);

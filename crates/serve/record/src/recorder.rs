@@ -4,13 +4,13 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use evenkeel_core::request::copies::{CopySink, Windows};
+use evenkeel_core::request::copies::{CopySink, ServedSink, Windows};
 use evenkeel_core::units::Probability;
 use tokio::sync::watch;
 
 use crate::config::RecordConfig;
 use crate::counts::RecordCounts;
-use crate::lane::{Lane, NewLane, Stream, Teller};
+use crate::lane::{Lane, LaneSink, NewLane, Stream, Teller};
 use crate::writer::RecordWriter;
 
 /// For those that have dispatchers.
@@ -34,19 +34,30 @@ pub fn open(config: Option<&RecordConfig>) -> (Recorder, RecordControl, RecordWr
     let (lanes, counts) = (Arc::<Mutex<Vec<NewLane>>>::default(), Arc::<RecordCounts>::default());
     let seed = RandomState::new().build_hasher().finish();
     let writer = RecordWriter::new(Arc::clone(&lanes), configs, Arc::clone(&counts));
-    (Recorder { lanes, serials: Arc::default(), seed }, RecordControl { config, counts }, writer)
+    // An agent sees the numbers of other processes, too, and of those before this one.
+    let serials = Arc::new(AtomicU32::new(seed as u32));
+    (Recorder { lanes, serials, seed }, RecordControl { config, counts }, writer)
 }
 
 impl Recorder {
     /// What a dispatcher of a stream tells copies; `client` is its number among those of the
     /// stream.
     pub fn sink(&self, stream: &Arc<Stream>, client: u16) -> Box<dyn CopySink> {
+        Box::new(self.open(stream, client))
+    }
+
+    /// What an agent tells; its stream is its own.
+    pub fn served_sink(&self, stream: &Arc<Stream>) -> Box<dyn ServedSink> {
+        Box::new(self.open(stream, 0))
+    }
+
+    fn open(&self, stream: &Arc<Stream>, client: u16) -> LaneSink {
         let lane = Lane::new();
-        let sink = lane.sink();
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let of = Teller { client, serial: self.serials.fetch_add(1, Ordering::Relaxed) };
+        let sink = lane.sink(of);
         lanes.push(NewLane { stream: Arc::clone(stream), of, lane });
-        Box::new(sink)
+        sink
     }
 
     /// The windows of another policy, the same for all dispatchers of this process, and others

@@ -8,17 +8,21 @@ mod stream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use evenkeel_core::Instant;
 use evenkeel_runtime::accept::StopSignal;
 use evenkeel_runtime::clock::Clock;
 use tokio::sync::watch;
 
 use crate::config::RecordConfig;
 use crate::counts::RecordCounts;
+use crate::day;
 use crate::lane::NewLane;
 use stream::{Moment, StreamState, Target};
 
 /// How often lanes are emptied.
 const EVERY: Duration = Duration::from_millis(50);
+/// How often folders of streams are looked for that are recorded no more.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Writes days.
 #[derive(Debug)]
@@ -27,6 +31,7 @@ pub struct RecordWriter {
     config: watch::Receiver<Option<Arc<RecordConfig>>>,
     counts: Arc<RecordCounts>,
     streams: Vec<StreamState>,
+    look_at: Instant,
 }
 
 impl RecordWriter {
@@ -35,7 +40,7 @@ impl RecordWriter {
         config: watch::Receiver<Option<Arc<RecordConfig>>>,
         counts: Arc<RecordCounts>,
     ) -> Self {
-        Self { lanes, config, counts, streams: Vec::new() }
+        Self { lanes, config, counts, streams: Vec::new(), look_at: Instant::ZERO }
     }
 
     /// Writes until the process stops and no dispatcher is left that could tell anything. Must run
@@ -88,6 +93,13 @@ impl RecordWriter {
             }
         }
         let config = self.config.borrow_and_update().clone();
+        if let Some(config) = &config
+            && !self.streams.is_empty()
+            && at.now >= self.look_at
+        {
+            self.look_at = at.now + LOOK_EVERY;
+            self.remove_gone(at, config);
+        }
         // All of them together keep to the limit.
         let shares = self.streams.len().max(1) as u64;
         let target = config.map(|config| Target { config, shares });
@@ -95,5 +107,17 @@ impl RecordWriter {
             stream.turn(at, target.as_ref());
             !stream.is_over()
         });
+    }
+
+    /// Removes what is too old, or too much, of streams that there were.
+    fn remove_gone(&self, at: Moment, config: &RecordConfig) {
+        let since = at.wall.checked_sub(config.keep).unwrap_or(SystemTime::UNIX_EPOCH);
+        let is_recorded = |name: &str| self.streams.iter().any(|stream| stream.name() == name);
+        let RecordConfig { directory, bytes_max, .. } = config;
+        if directory.is_dir()
+            && let Err(error) = day::remove_gone(directory, is_recorded, since, *bytes_max)
+        {
+            tracing::warn!(%error, "days of what is gone cannot be removed");
+        }
     }
 }

@@ -14,7 +14,6 @@ use evenkeel_geo::traffic::{Directive, Ended};
 use tokio::sync::watch;
 
 use crate::config::Config;
-#[cfg(feature = "envoy")]
 use evenkeel_mesh::envoy;
 use evenkeel_mesh::envoy::{Cluster, Feed, Locality, Plane, Sources, Tell};
 use evenkeel_mesh::export::Standing;
@@ -45,7 +44,7 @@ impl Home for UpstreamHome {
         self.states.home_up(self.upstream) as u32
     }
 
-    fn content(&self) -> (Probability, Probability) {
+    fn content(&self) -> Option<(Probability, Probability)> {
         self.states.home_content(self.upstream)
     }
 
@@ -116,16 +115,8 @@ pub(crate) fn cluster_of(upstream: &UpstreamConfig) -> Option<Cluster> {
 /// Makes a plane of the upstreams whose requests are split, and binds its address.
 ///
 /// # Errors
-/// When the address cannot be bound, or this program was built without gRPC.
+/// When the address cannot be bound.
 pub(crate) fn open(config: &Config, states: &Arc<UpstreamStates>) -> io::Result<Option<EnvoySide>> {
-    open_with(config, states, cfg!(feature = "envoy"))
-}
-
-fn open_with(
-    config: &Config,
-    states: &Arc<UpstreamStates>,
-    has_grpc: bool,
-) -> io::Result<Option<EnvoySide>> {
     let Some(envoy) = &config.envoy else { return Ok(None) };
     let (mut upstreams, mut feeds) = (Vec::new(), Vec::new());
     for (number, upstream) in config.upstreams.iter().enumerate() {
@@ -137,11 +128,6 @@ fn open_with(
         feeds.push(Feed::new(cluster, envoy.report_interval, tell));
     }
     let bind = |address| {
-        if !has_grpc {
-            let words = "[envoy] listen: this program was built without gRPC: build it with \
-                         --features envoy, or write directory instead";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, words));
-        }
         TcpListener::bind(address).map_err(|error| {
             let hint = format!("[envoy] cannot listen on {address}: {error}");
             io::Error::new(error.kind(), hint)
@@ -168,9 +154,6 @@ impl EnvoySide {
         });
         let directory = config.envoy.as_ref().and_then(|envoy| envoy.directory.as_deref());
         self.plane.spawn(sources.collect(), clock, directory);
-        #[cfg(not(feature = "envoy"))]
-        drop(self.listener); // there is none
-        #[cfg(feature = "envoy")]
         if let Some(listener) = self.listener {
             tokio::task::spawn_local(async move {
                 if let Err(error) = envoy::serve(self.plane, listener).await {

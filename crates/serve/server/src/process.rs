@@ -545,8 +545,9 @@ impl Whole {
         let agents: Vec<_> =
             entries.zip(agents).map(|((entry, tls), listener)| (entry, tls, listener)).collect();
         let states = Arc::clone(&self.agent_states);
-        let agents =
-            (!agents.is_empty()).then(|| agents::job(agents, states, (traces, self.clock)));
+        let recorder_of_agents = config.record.is_some().then(|| recorder.clone());
+        let with = agents::AgentMeans { traces, recorder: recorder_of_agents, clock: self.clock };
+        let agents = (!agents.is_empty()).then(|| agents::job(agents, states, with));
         let agents = agents.into_iter().collect();
         let fixed = |jobs: Vec<Job>, surface, of: OfSection| -> Box<dyn AnyComponent<Config>> {
             Box::new(Mounted::new(Fixed::new(of(&config), jobs, surface), of))

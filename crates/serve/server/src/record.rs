@@ -1,12 +1,13 @@
-//! What the dispatchers of a worker are given where days are recorded.
+//! What the dispatchers of a worker, and agents, are given where days are recorded.
 
 use std::sync::Arc;
 
+use evenkeel_core::request::copies::ServedSink;
 use evenkeel_core::request::select::{Policy, Selector};
 use evenkeel_proxy::calls::CopyRecording;
 use evenkeel_proxy::config::UpstreamConfig;
 use evenkeel_record::like::Proxy;
-use evenkeel_record::{RecordConfig, Recorder, Stream};
+use evenkeel_record::{BY_AGENT, BY_RUN, RecordConfig, Recorder, Stream};
 
 /// What is tried out in the windows for that: simple, good, and unlike most.
 const TRIED_OUT: &str = "two-choices";
@@ -33,6 +34,7 @@ pub(crate) fn recording(
     };
     let stream = Stream {
         name: format!("upstream.{}", config.name),
+        by: BY_RUN,
         policies: policies.into_iter().flatten().map(|name| format!("{name}{hedged}")).collect(),
         pairs: record.pairs.value(),
         like: proxy.like(),
@@ -44,6 +46,19 @@ pub(crate) fn recording(
         pairs: record.pairs,
         explore: tried_out.map(|policy| (make(policy), windows)),
     }
+}
+
+/// What an agent is given, by its place among all.
+pub(crate) fn of_agent(recorder: &Recorder, place: usize) -> Box<dyn ServedSink> {
+    let stream = Stream {
+        name: format!("agent.{}", place + 1),
+        by: BY_AGENT,
+        policies: Vec::new(),
+        pairs: 0.0,
+        like: String::new(),
+        replicas: 1,
+    };
+    recorder.served_sink(&Arc::new(stream))
 }
 
 fn tried_out(usual: &Policy) -> Option<Policy> {

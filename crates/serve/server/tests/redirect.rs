@@ -170,10 +170,10 @@ impl Site {
         let row =
             PlanRow { epoch, origin: home, demand_per_1000_s: demand * 1_000, rates_per_1000_s };
         let parts = parts.iter().map(|part| Probability::clamped(*part)).collect();
-        let hedges = evenkeel_geo::epoch::SiteSet::first(NAMES.len());
-        self.process
-            .upstreams()
-            .direct(0, Directive { row, parts, good_until, spare_per_1000_s: Vec::new(), hedges });
+        let spare_per_1000_s = Vec::new();
+        let (hedges, inflow) = (evenkeel_geo::epoch::SiteSet::first(NAMES.len()), None);
+        let plan = Directive { row, parts, good_until, spare_per_1000_s, hedges, inflow };
+        self.process.upstreams().direct(0, plan);
         until("all workers follow the plan", || {
             let following = self.split().following;
             following.iter().all(|following| *following == Some(epoch))
@@ -186,14 +186,11 @@ impl Site {
         let rates_per_1000_s = vec![demand * 1_000, 0];
         let row =
             PlanRow { epoch, origin: LONDON, demand_per_1000_s: demand * 1_000, rates_per_1000_s };
-        let directive = Directive {
-            row,
-            parts: vec![Probability::ONE],
-            good_until: evenkeel_core::Instant::FAR,
-            spare_per_1000_s: spare_per_1000_s.into(),
-            hedges: evenkeel_geo::epoch::SiteSet::first(NAMES.len()),
-        };
-        self.process.upstreams().direct(0, directive);
+        let (parts, good_until) = (vec![Probability::ONE], evenkeel_core::Instant::FAR);
+        let (spare_per_1000_s, inflow) = (spare_per_1000_s.into(), None);
+        let hedges = evenkeel_geo::epoch::SiteSet::first(NAMES.len());
+        let plan = Directive { row, parts, good_until, spare_per_1000_s, hedges, inflow };
+        self.process.upstreams().direct(0, plan);
         until("the plan is followed", || self.split().following == [Some(epoch)]).await;
     }
 

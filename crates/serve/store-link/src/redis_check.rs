@@ -5,6 +5,14 @@
 //! dropped, and comes back equal. Version 7 is the first with `XADD … ms-*`, `PEXPIRETIME` and
 //! other forms that writes are given here.
 //!
+//! A node of a Redis Cluster takes no transaction over two slots. A write that must not be done
+//! twice is in one with `evenkeel:watermark`, which is of one slot, so such a node could take the
+//! writes of that slot alone. A replica takes no writes at all.
+//!
+//! **Valkey** is Redis 7.2.4 to whoever asks for `redis_version`, and has that one's settings. Its
+//! own version (`valkey_version`) is not one of Redis: clients that go by it would send commands of
+//! another server.
+//!
 //! It is asked when it is connected to; who sets `maxmemory-policy` later is not noticed until
 //! then.
 
@@ -26,7 +34,7 @@ pub async fn check(connector: &Connector, link: &mut Link) -> io::Result<Option<
         return Ok(None); // ours
     }
     let unfit = |why: Unfit| io::Error::other(format!("{connector}: {why}"));
-    check_version(link.hello()).map_err(unfit)?;
+    check_version(link.hello()).and_then(|()| check_role(link.hello())).map_err(unfit)?;
     let settings = link.ask(&[b"CONFIG", b"GET", b"maxmemory", b"maxmemory-policy"]).await?;
     check_eviction(&settings)
         .map_err(unfit)
@@ -57,7 +65,7 @@ pub async fn track(connector: &Connector, link: &mut Link) -> io::Result<Option<
     if !matches!(connector, Connector::Tcp { .. }) {
         return Ok(None); // nobody else can
     }
-    if version(connector, link).is_some_and(|version| tells_within_answers(&version)) {
+    if own_version(link.hello()).is_some_and(|version| tells_within_answers(&version)) {
         return Ok(Some(format!(
             "{connector}: it does not tell when somebody empties it as it should (before version \
              7.0.5 it tells so in the middle of an answer): until that is found, up to a second, \
@@ -84,10 +92,37 @@ fn tells_within_answers(version: &str) -> bool {
     (next(), next(), next()) < (7, 0, 5)
 }
 
-/// The version that a Redis says to be.
-pub fn version(connector: &Connector, link: &Link) -> Option<String> {
-    let is_redis = matches!(connector, Connector::Tcp { .. });
-    let version = field(link.hello(), b"version").filter(|_| is_redis)?;
+/// The version of Redis that a server is for clients; `None` where it does not say one.
+///
+/// # Errors
+/// When it does not answer.
+pub async fn version(connector: &Connector, link: &mut Link) -> io::Result<Option<String>> {
+    if !matches!(connector, Connector::Tcp { .. }) {
+        return Ok(None);
+    }
+    if field(link.hello(), b"server") != Some(b"valkey") {
+        return Ok(own_version(link.hello()));
+    }
+    let about = link.ask(&[b"INFO", b"server"]).await?;
+    Ok(compatible_version(payload(&about).unwrap_or_default()))
+}
+
+/// By its answer to `HELLO`: the version of the server that it is.
+fn own_version(hello: &[u8]) -> Option<String> {
+    field(hello, b"version").and_then(plain_version)
+}
+
+/// By its answer to `INFO server`.
+fn compatible_version(about: &[u8]) -> Option<String> {
+    let mut lines = about.split(|&byte| byte == b'\n');
+    lines
+        .find_map(|line| line.strip_prefix(b"redis_version:"))
+        .map(<[u8]>::trim_ascii)
+        .and_then(plain_version)
+}
+
+/// Other words are no version: they go to clients as they are.
+fn plain_version(version: &[u8]) -> Option<String> {
     let is_plain = version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     is_plain.then(|| String::from_utf8_lossy(version).into_owned())
 }
@@ -129,6 +164,23 @@ enum Unfit {
     /// It is older than [`VERSION_MIN`], or says no version.
     #[error("it says that its version is {0:?}, expected {VERSION_MIN} or later")]
     Version(String),
+    /// It is a node of a Redis Cluster.
+    #[error(
+        "it is a node of a Redis Cluster (cluster-enabled yes), which refuses transactions over \
+         two slots: a write and Evenkeel's note of it; expected cluster-enabled no (start it again \
+         with that, on the same data; clients of Redis Cluster connect to the address of the key \
+         `cluster`)"
+    )]
+    ClusterNode,
+    /// It has no data.
+    #[error("its mode is {0:?}, expected a server (a Sentinel tells where one is: name that)")]
+    Mode(String),
+    /// It follows another one.
+    #[error(
+        "its role is {0:?}: it takes writes of its master alone; expected a master (say REPLICAOF \
+         NO ONE to it, or name its master)"
+    )]
+    Role(String),
     /// It removes keys by its own choice.
     #[error(
         "it evicts keys by its own choice (maxmemory {memory}, maxmemory-policy {policy}), and \
@@ -156,6 +208,20 @@ fn check_version(hello: &[u8]) -> Result<(), Unfit> {
         return Ok(());
     }
     Err(Unfit::Version(version.into_owned()))
+}
+
+/// By its answer to `HELLO`; who does not say is taken for a master.
+fn check_role(hello: &[u8]) -> Result<(), Unfit> {
+    let other_than = |name: &[u8], expected: &[u8]| {
+        let said = field(hello, name).filter(|&said| said != expected)?;
+        Some(String::from_utf8_lossy(said).into_owned())
+    };
+    match (other_than(b"mode", b"standalone"), other_than(b"role", b"master")) {
+        (Some(mode), _) if mode == "cluster" => Err(Unfit::ClusterNode),
+        (Some(mode), _) => Err(Unfit::Mode(mode)),
+        (None, Some(role)) => Err(Unfit::Role(role)),
+        (None, None) => Ok(()),
+    }
 }
 
 /// `Some` when it does not say.
@@ -271,6 +337,39 @@ mod tests {
             assert_eq!(check_version(&hello).is_ok(), is_taken, "{version}");
         }
         assert!(check_version(b"%0\r\n").is_err());
+    }
+
+    #[test]
+    fn nodes_of_clusters_sentinels_and_replicas_are_not_taken() {
+        let said = |mode, role| {
+            let hello = array(&["server", "redis", "mode", mode, "role", role, "modules", ""]);
+            check_role(&hello).map_err(|why| why.to_string())
+        };
+        assert_eq!(said("standalone", "master"), Ok(()));
+        for (mode, role, expected) in [
+            ("cluster", "master", "expected cluster-enabled no"),
+            ("cluster", "replica", "expected cluster-enabled no"),
+            ("sentinel", "sentinel", "\"sentinel\", expected a server"),
+            ("standalone", "replica", "\"replica\": it takes writes of its master"),
+        ] {
+            let why = said(mode, role).unwrap_err();
+            assert!(why.contains(expected), "{mode} {role}: {why}");
+        }
+        assert_eq!(check_role(&array(&["version", "7.0.0"])), Ok(()), "it says nothing");
+    }
+
+    /// As Valkey 8.1 answers.
+    #[test]
+    fn valkey_is_the_redis_that_it_says_to_be_compatible_with() {
+        let hello =
+            array(&["server", "valkey", "version", "8.1.8", "proto", "3", "role", "master"]);
+        assert_eq!((check_version(&hello), check_role(&hello)), (Ok(()), Ok(())));
+        assert_eq!(own_version(&hello).as_deref(), Some("8.1.8"));
+        let about = b"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\n\
+                      valkey_version:8.1.8\r\n";
+        assert_eq!(compatible_version(about).as_deref(), Some("7.2.4"));
+        assert_eq!(compatible_version(b"redis_version:7.2\x01\r\n"), None);
+        assert_eq!(compatible_version(b"NOPERM"), None);
     }
 
     #[test]

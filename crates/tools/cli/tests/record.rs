@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use common::{Running, replica};
 use evenkeel_records::Recorded;
+use evenkeel_records::manifest::BY_AGENT;
 use evenkeel_testkit::folder::Folder;
 use evenkeel_testkit::http;
 use evenkeel_testkit::story::nobody;
 use evenkeel_testkit::wait::{block_until, block_until_within};
+use evenkeel_twin::join::Join;
 use evenkeel_twin::rows::{End, Why};
 
 const SECRETS: [&str; 6] = [
@@ -173,6 +175,47 @@ fn what_is_read_back_is_what_happened_and_no_secret_is_in_it() {
         let is_there = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
         assert!(!is_there, "{secret} is in a file or its name");
     }
+}
+
+#[test]
+fn agents_record_what_they_served_and_the_proxys_day_is_joined_with_theirs() {
+    let [one, other] = [nobody(), nobody()];
+    let world = World::new("agents", vec![one, other]);
+    let agents: Vec<String> = [one, other]
+        .map(|at| format!("[[agent]]\nlisten = '{at}'\napp = '{}'\nconcurrency = 4\n", replica()))
+        .into();
+    let running = started(&world.recorded(&agents.concat()));
+    const REQUESTS: usize = 200;
+    (0..REQUESTS).for_each(|_| world.get());
+    let answer = http::try_get(other, "/planted-path").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "past the proxy: {answer}");
+    (0..REQUESTS).for_each(|_| world.get());
+    ended(running);
+
+    let proxys = day(&world.days("upstream.shop")[0]).day;
+    assert!(proxys.rows.iter().all(|row| row.served.is_none()));
+    let mut join = Join::new(proxys);
+    let (mut strangers, mut unnumbered) = (0, 0);
+    for agent in ["agent.1", "agent.2"] {
+        let recorded = day(&world.days(agent)[0]);
+        assert_eq!((&*recorded.manifest.by, recorded.manifest.replicas.len()), (BY_AGENT, 1));
+        unnumbered += recorded.day.rows.iter().filter(|row| row.request == 0).count();
+        strangers += join.add(&recorded.day.rows).unwrap().strangers;
+    }
+    // Until the first answer of each worker nobody knows that there are agents.
+    assert!((1..=5).contains(&unnumbered) && strangers >= 1, "{unnumbered}, {strangers}");
+    let joined = join.finish().unwrap();
+    assert!(joined.rows.len() > REQUESTS, "{}", joined.rows.len());
+    let served: Vec<_> = joined.rows.iter().filter_map(|row| row.served).collect();
+    assert!(joined.rows.len() - served.len() < unnumbered, "only those are not joined");
+    assert!(served.iter().all(|it| it.is_full && it.service_ns > 0));
+    let secrets = |folder: &str| {
+        let mut bytes = Vec::new();
+        bytes_of(&world.directory().join(folder), &mut bytes);
+        let is_there = |secret: &str| bytes.windows(secret.len()).any(|it| it == secret.as_bytes());
+        SECRETS.into_iter().filter(|secret| is_there(secret)).count()
+    };
+    assert_eq!(secrets("agent.1") + secrets("agent.2"), 0);
 }
 
 #[test]

@@ -150,6 +150,7 @@ impl Halves {
                 good_until: evenkeel_core::Instant::FAR,
                 spare_per_1000_s: Vec::new(),
                 hedges: evenkeel_geo::epoch::SiteSet::first(2),
+                inflow: None,
             },
         );
         let following = || london.upstreams().stats(0).split.unwrap().following;

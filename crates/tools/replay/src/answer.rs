@@ -1,14 +1,16 @@
 //! What a day's tail would have been, or why nobody can tell.
 
+use evenkeel_sim::Scenario;
 use evenkeel_sim::scenario::Spelling;
 use evenkeel_twin::Twin;
-use evenkeel_twin::rows::{Day, percentile};
+use evenkeel_twin::rows::percentile;
 use thiserror::Error;
 
 use crate::causes::Causes;
-use crate::played::{self, Played};
-use crate::world::Change;
-pub use crate::world::{Setup, TWINS};
+use crate::observed::{Observed, TESTED};
+use crate::played::{self, Worlds};
+use crate::world::{Change, dims};
+pub use crate::world::{Setup, TWINS, WHOLE_MAX};
 
 /// A backtest or slice may be off by this share.
 const OFF_MAX: f64 = 0.10;
@@ -20,10 +22,16 @@ const DROPPED_MAX: f64 = 0.05;
 const ABOVE_MIN: f64 = 100.0;
 /// Answers of a slice above its 99th percentile, at least.
 const ABOVE_SLICE_MIN: f64 = 20.0;
-/// Works may go with the number of requests present this much: in slots they do not.
-const CROWDING_MAX: f64 = 0.1;
+/// A slice whose own luck is more than this refutes nothing: who is off by half of twice as much
+/// would pass.
+const LUCK_MAX: f64 = 0.10;
+/// Works may take this much longer in a crowd, as a logarithm, beside three standard errors: in
+/// slots they do not. Where four cores are shared, crowds of a busy day take 6 % longer.
+const CROWDING_MAX: f64 = 0.02;
 /// Slots are busy for at most this share of any minute.
 const BUSY_MAX: f64 = 0.9;
+/// Where less of all answers than this have all content, dimmers have nothing left to leave out.
+const FULL_MIN: f64 = 0.02;
 /// The quantile of Student's t with seven degrees of freedom that leaves 5 % above: its interval
 /// for one more value of eight's kind holds it in 90 %.
 const STUDENT: f64 = 1.895;
@@ -48,6 +56,8 @@ pub struct Answer {
     pub percentiles: Vec<Predicted>,
     /// The share of slots that are busy in the busiest minute.
     pub busy: f64,
+    /// Share of answers with all content; `None` where all have it.
+    pub full: Option<f64>,
     /// What the slowest requests would have waited for.
     pub causes: Causes,
     /// The 99th percentile of each part of the day, ns; none where it has too few answers.
@@ -59,7 +69,7 @@ pub struct Answer {
 pub struct Test {
     /// How far off: 0.02 is 2 % above, as a logarithm.
     pub off: f64,
-    /// Standard deviation of the same among twins.
+    /// Its standard deviation by luck alone: that of the recorded answers, and of the worlds.
     pub noise: f64,
 }
 
@@ -78,6 +88,13 @@ pub enum Refusal {
     /// Nor what the slices did.
     #[error("slices: p99 of the explored policy is {:.0} % off", 100.0 * .0.off)]
     Slice(Test),
+    /// Slices by which nobody is refuted.
+    #[error(
+        "slices: by luck alone p99 of {0} answers differs by {1:.0} %, expected at most 10 %: that \
+        proves nothing; it takes some {2} answers of the explored policy: record longer, or \
+        explore more"
+    )]
+    Luck(usize, f64, usize),
     /// Without slices a backtest proves next to nothing.
     #[error("no slice of the day ran under another policy: record with explore")]
     NoSlice,
@@ -90,8 +107,8 @@ pub enum Refusal {
     Dropped(f64),
     /// Requests share cores.
     #[error(
-        "works grow with the requests present (correlation {0:.2}): replicas serve all at \
-        once, which is not replayed yet"
+        "services take {:.0} % longer where many are present, expected next to nothing: replicas \
+        serve all at once, which is not replayed yet", 100.0 * .0.exp_m1()
     )]
     Crowding(f64),
     /// The law of second copies is not known.
@@ -108,9 +125,19 @@ pub enum Refusal {
     /// Nothing is known of a replica that was not there.
     #[error("{0} replicas where the day had {1}: no row says how fast another one would be")]
     MoreReplicas(usize, usize),
-    /// Content that is left out is not part of the rebuilt world yet.
-    #[error("the dimmer's setpoint: content that is left out is not replayed yet")]
-    Dimmer,
+    /// Nobody knows what an answer with less content would cost.
+    #[error(
+        "the dimmer: all answers of the day that agents tell of had all their content, so nobody \
+        knows what less of it saves; record with agents, on a day that dims (and name their \
+        folders: --agents)"
+    )]
+    NoContent,
+    /// Content was left out, and nobody knows by which rule.
+    #[error(
+        "answers had less content, and nobody knows by which dimmer: the manifest's `like` has no \
+        [dimmer]"
+    )]
+    NoDimmer,
     /// Times are told too roughly.
     #[error(
         "times are told in steps of {0} us and half of all answers take less than {1} us: a log \
@@ -123,67 +150,81 @@ pub enum Refusal {
 }
 
 /// What must be known before anything is foretold.
-fn known(twin: &Twin) -> Result<(), Refusal> {
+fn known(twin: &Twin, like: &Scenario) -> Result<(), Refusal> {
     if twin.unseen > UNSEEN_MAX {
         return Err(Refusal::Unseen(twin.unseen));
     }
     if twin.dropped > DROPPED_MAX {
         return Err(Refusal::Dropped(twin.dropped));
     }
-    if twin.crowding.value.abs() > CROWDING_MAX {
+    if twin.content.is_some() && like.dimmer.is_none() {
+        return Err(Refusal::NoDimmer);
+    }
+    if twin.crowding.value > CROWDING_MAX + 3.0 * twin.crowding.error {
         return Err(Refusal::Crowding(twin.crowding.value));
     }
     Ok(())
 }
 
-/// Whether twins do what was recorded: the day's policy, then the explored one.
+/// Whether the worlds do what was recorded: the day's policy, then the explored one.
 ///
 /// # Errors
-/// When they do not, or when too little is known.
-pub fn tests(twin: &Twin, setup: &Setup<'_>, day: &Day) -> Result<[Test; 2], Refusal> {
-    known(twin)?;
+/// When they do not, when slices are too few to tell, or when too little is known.
+pub fn tests(twin: &Twin, setup: &Setup<'_>, observed: &Observed) -> Result<[Test; 2], Refusal> {
+    known(twin, setup.like)?;
     if setup.explored.is_none() {
         return Err(Refusal::NoSlice);
     }
-    let (backtest, twins) = backtest(twin, setup, day)?;
-    let slice = test(day, &twins, 1, ABOVE_SLICE_MIN)?;
-    if slice.passes() { Ok([backtest, slice]) } else { Err(Refusal::Slice(slice)) }
+    let (backtest, worlds) = backtest(twin, setup, observed)?;
+    let slice = test(observed, &worlds, 1, ABOVE_SLICE_MIN)?;
+    if !slice.passes() {
+        return Err(Refusal::Slice(slice));
+    }
+    if slice.noise > LUCK_MAX {
+        let answers = observed.latencies[1].len();
+        // Luck goes with the root of how many there are.
+        let needed = answers as f64 * (slice.noise / LUCK_MAX).powi(2);
+        return Err(Refusal::Luck(answers, 100.0 * slice.noise, needed.ceil() as usize));
+    }
+    Ok([backtest, slice])
 }
 
 /// The first of these alone, which proves next to nothing.
 ///
 /// # Errors
 /// As [`tests`], except for slices.
-pub fn backtest_alone(twin: &Twin, setup: &Setup<'_>, day: &Day) -> Result<Test, Refusal> {
-    known(twin)?;
-    backtest(twin, setup, day).map(|(backtest, _)| backtest)
+pub fn backtest_alone(
+    twin: &Twin,
+    setup: &Setup<'_>,
+    observed: &Observed,
+) -> Result<Test, Refusal> {
+    known(twin, setup.like)?;
+    backtest(twin, setup, observed).map(|(backtest, _)| backtest)
 }
 
-fn backtest(twin: &Twin, setup: &Setup<'_>, day: &Day) -> Result<(Test, Vec<Played>), Refusal> {
-    let twins = played::play(twin, setup, &Change::policy(setup.recorded), true);
-    let backtest = test(day, &twins, 0, ABOVE_MIN)?;
-    if backtest.passes() { Ok((backtest, twins)) } else { Err(Refusal::Backtest(backtest)) }
+fn backtest(
+    twin: &Twin,
+    setup: &Setup<'_>,
+    observed: &Observed,
+) -> Result<(Test, Worlds), Refusal> {
+    let worlds = played::play(twin, setup, &Change::policy(setup.recorded), observed, true);
+    let backtest = test(observed, &worlds, 0, ABOVE_MIN)?;
+    if backtest.passes() { Ok((backtest, worlds)) } else { Err(Refusal::Backtest(backtest)) }
 }
 
-fn test(day: &Day, twins: &[Played], policy: u8, above_min: f64) -> Result<Test, Refusal> {
-    let recorded = day.latencies(policy);
-    let enough = recorded.len() as f64 * 0.01 >= above_min;
-    let recorded_ns = percentile(&recorded, 0.99).filter(|_| enough);
+fn test(
+    observed: &Observed,
+    worlds: &Worlds,
+    policy: usize,
+    above_min: f64,
+) -> Result<Test, Refusal> {
+    let recorded = &observed.latencies[policy];
+    let enough = recorded.len() as f64 * (1.0 - TESTED) >= above_min;
+    let recorded_ns = percentile(recorded, TESTED).filter(|_| enough);
     let recorded_ns = recorded_ns.ok_or(Refusal::TooFew(recorded.len()))?;
-    let (mean, noise) = logs(twins, policy, 0.99).ok_or(Refusal::TooFew(0))?;
-    Ok(Test { off: mean - (recorded_ns as f64).ln(), noise })
-}
-
-/// Mean and standard deviation of the logarithms of the twins' percentiles.
-fn logs(twins: &[Played], policy: u8, share: f64) -> Option<(f64, f64)> {
-    let latencies = |twin: &Played| percentile(&twin.latencies[usize::from(policy)], share);
-    let log = |twin: &Played| Some((latencies(twin)?.max(1) as f64).ln());
-    let logs: Option<Vec<f64>> = twins.iter().map(log).collect();
-    let logs = logs.filter(|logs| logs.len() > 1)?;
-    let count = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / count;
-    let squares = logs.iter().map(|log| (log - mean) * (log - mean)).sum::<f64>();
-    Some((mean, (squares / (count - 1.0)).sqrt()))
+    let law = worlds.law(policy, TESTED).ok_or(Refusal::TooFew(0))?;
+    let noise = observed.blocks[policy].noise(&worlds.above(policy), law.days, recorded);
+    Ok(Test { off: law.log - (recorded_ns as f64).ln(), noise })
 }
 
 /// What these percentiles would have been, for a day that has passed its [`tests`].
@@ -193,10 +234,11 @@ fn logs(twins: &[Played], policy: u8, share: f64) -> Option<(f64, f64)> {
 pub fn answer(
     twin: &Twin,
     setup: &Setup<'_>,
+    observed: &Observed,
     change: &Change,
     shares: &[f64],
 ) -> Result<Answer, Refusal> {
-    let answer = predict(twin, setup, change, shares)?;
+    let answer = predict(twin, setup, observed, change, shares)?;
     answer.is_sure(twin, change)?;
     Ok(answer)
 }
@@ -210,7 +252,9 @@ impl Answer {
         if Spelling::of(&change.policy).is_hedged && twin.correlation.is_none() {
             return Err(Refusal::NoPairs);
         }
-        if self.busy > BUSY_MAX { Err(Refusal::Busy(self.busy)) } else { Ok(()) }
+        // A dimmer keeps slots busy and queues short, for as long as there is content to leave out.
+        let has_room = self.full.is_some_and(|full| full > FULL_MIN);
+        if self.busy > BUSY_MAX && !has_room { Err(Refusal::Busy(self.busy)) } else { Ok(()) }
     }
 }
 
@@ -221,26 +265,26 @@ impl Answer {
 pub fn predict(
     twin: &Twin,
     setup: &Setup<'_>,
+    observed: &Observed,
     change: &Change,
     shares: &[f64],
 ) -> Result<Answer, Refusal> {
-    let twins = played::play(twin, setup, change, false);
-    let Some(first) = twins.first() else { return Err(Refusal::TooFew(0)) };
-    let answers = first.latencies[0].len();
+    let worlds = played::play(twin, setup, change, observed, false);
+    let answers = worlds.answers(0);
     let enough = |share: &&f64| (1.0 - **share) * answers as f64 >= ABOVE_MIN - 0.5;
     let predicted = |share: &f64| {
-        let (mean, deviation) = logs(&twins, 0, *share)?;
-        let count = twins.len() as f64;
-        let scatter = STUDENT * deviation * (1.0 + 1.0 / count).sqrt();
+        let law = worlds.law(0, *share)?;
+        let scatter = STUDENT * law.deviation * (1.0 + 1.0 / law.days).sqrt();
         let half = scatter.hypot(MODEL);
-        let value_ns = mean.exp();
-        let interval_ns = [(mean - half).exp(), (mean + half).exp()];
+        let value_ns = law.log.exp();
+        let interval_ns = [(law.log - half).exp(), (law.log + half).exp()];
         Some(Predicted { share: *share, value_ns, interval_ns })
     };
     let percentiles: Vec<Predicted> = shares.iter().filter(enough).filter_map(predicted).collect();
     if percentiles.is_empty() {
         return Err(Refusal::TooFew(answers));
     }
-    let (busy, causes, parts) = (first.busy, first.causes, first.parts.clone());
-    Ok(Answer { percentiles, busy, causes, parts })
+    let (busy, causes, parts) = (worlds.busy, worlds.causes(), worlds.parts());
+    let full = dims(twin, setup.like).then(|| worlds.full());
+    Ok(Answer { percentiles, busy, full, causes, parts })
 }

@@ -11,17 +11,23 @@ use evenkeel_sim::Scenario;
 use evenkeel_sim::world::{RecordConfig, record, windows};
 use evenkeel_twin::Twin;
 use evenkeel_twin::rows::{Day, percentile};
+use evenkeel_twin::slots::SLOTS_MAX;
+use evenkeel_twin::speeds::Speeds;
+use evenkeel_twin::works::{Seen, Works};
 
-use crate::answer::{Answer, Setup, predict, tests};
+use crate::answer::{Answer, Setup, WHOLE_MAX, predict, tests};
 use crate::day::described;
+use crate::observed::Observed;
 use crate::world::Change;
 
 /// The percentiles that are asked for, and how far off an answer may be.
 const BARS: [(f64, f64); 2] = [(0.99, 0.10), (0.999, 0.15)];
-const EXPLORED: &str = "two-choices";
+/// The policy that slices have.
+pub(crate) const EXPLORED: &str = "two-choices";
 /// Share of the day in windows that explore.
-const EXPLORED_SHARE: f64 = 0.05;
-const PAIRS: f64 = 0.005;
+pub(crate) const EXPLORED_SHARE: f64 = 0.05;
+/// Share of requests that go to two replicas.
+pub(crate) const PAIRS: f64 = 0.005;
 const COINS: [u64; 2] = [1, 2];
 
 /// A world of the study.
@@ -37,10 +43,19 @@ pub struct World {
     clients: usize,
     /// Whether a wrong answer must be refused.
     is_trap: bool,
+    /// Whether the rebuilt world is thrown away for one that draws recorded latencies.
+    is_resampled: bool,
 }
 
 const fn world(name: &'static str, text: &'static str) -> World {
-    World { name, text, recorded: "least-outstanding", clients: usize::MAX, is_trap: false }
+    World {
+        name,
+        text,
+        recorded: "least-outstanding",
+        clients: usize::MAX,
+        is_trap: false,
+        is_resampled: false,
+    }
 }
 
 const BASE: &str = "\
@@ -114,8 +129,9 @@ for = '50ms'
 for_max = '200ms'
 ";
 
-/// The eight worlds of the study.
-pub const WORLDS: [World; 8] = [
+/// The eight worlds of the study, and the first one rebuilt as badly as can be without showing in
+/// the recorded policy.
+pub const WORLDS: [World; 9] = [
     world("demo", DEMO),
     world("mixed", ""),
     world("heavy", "cluster.service_cv=2.913 cluster.work_shared=1.0"),
@@ -124,6 +140,7 @@ pub const WORLDS: [World; 8] = [
     World { clients: 3, is_trap: true, ..world("unseen", "workload.clients=5") },
     world("hot", "workload.utilisation=0.8"),
     World { recorded: "least-outstanding+hedge", ..world("hedged", "") },
+    World { is_resampled: true, is_trap: true, ..world("resampled", DEMO) },
 ];
 
 /// The policies that are asked about.
@@ -135,25 +152,39 @@ impl World {
     /// # Errors
     /// When its text is wrong.
     pub fn scenario(&self, requests: u64) -> Result<Scenario, Problems> {
+        let (text, sets) = self.spelled(requests)?;
+        read(&text, self.name, &sets)
+    }
+
+    /// Its text, and what is set in it for so many requests.
+    ///
+    /// # Errors
+    /// When its text is wrong.
+    pub fn spelled(&self, requests: u64) -> Result<(String, Vec<String>), Problems> {
         let is_whole = self.text.contains('\n');
         let cluster = if is_whole { self.text } else { MIXED };
-        let is_demo = self.name == "demo";
+        let is_demo = self.text == DEMO;
         let day = if is_demo { "" } else { DAY };
-        let mut node = Node::parse(&merged(BASE, &[cluster, day].concat()), self.name)?;
-        node.set(&format!("workload.requests={requests}"))?;
-        let sets = if is_whole { "" } else { self.text };
-        for (key, value) in spoken(sets) {
-            node.set(&format!("{key}={value}"))?;
-        }
-        let mut scenario = Scenario::read(&node)?;
+        let text = merged(BASE, &[cluster, day].concat());
+        let mut sets = vec![format!("workload.requests={requests}")];
+        let words = if is_whole { "" } else { self.text };
+        sets.extend(spoken(words).into_iter().map(|(key, value)| format!("{key}={value}")));
         if !is_demo {
-            let step_s = requests as f64 / scenario.rate() / 24.0;
+            let rate = read(&text, self.name, &sets)?.rate();
+            let step_s = requests as f64 / rate / 24.0;
             let rates: Vec<f64> = (0..24).map(hour).collect();
-            node.set(&format!("workload.arrivals={{rates={rates:?},step='{step_s:.3}s'}}"))?;
-            scenario = Scenario::read(&node)?;
+            sets.push(format!("workload.arrivals={{rates={rates:?},step='{step_s:.3}s'}}"));
         }
-        Ok(scenario)
+        Ok((text, sets))
     }
+}
+
+fn read(text: &str, name: &str, sets: &[String]) -> Result<Scenario, Problems> {
+    let mut node = Node::parse(text, name)?;
+    for set in sets {
+        node.set(set)?;
+    }
+    Scenario::read(&node)
 }
 
 /// Thirty percent more by day, and less by night.
@@ -196,19 +227,38 @@ pub struct Outcome {
     pub policy: String,
     /// Why there is no answer.
     pub refusal: Option<String>,
-    /// By percentile: the logarithm of predicted over true, the floor, and whether the interval
-    /// holds the truth.
-    pub errors: Vec<(f64, f64, bool)>,
+    /// By percentile: the logarithm of predicted over true, the floor, whether the interval holds
+    /// the truth, and half its width.
+    pub errors: Vec<(f64, f64, bool, f64)>,
 }
 
 impl Outcome {
     /// Whether the answer is within its bars, or within what coins decide.
     pub fn is_right(&self) -> bool {
-        let within = |((off, floor, _), (_, bar)): (&(f64, f64, bool), &(f64, f64))| {
+        let within = |((off, floor, ..), (_, bar)): (&(f64, f64, bool, f64), &(f64, f64))| {
             off.exp_m1().abs() <= *bar || off.abs() <= *floor
         };
         !self.errors.is_empty() && self.errors.iter().zip(&BARS).all(within)
     }
+}
+
+/// The world of who takes latencies for service times that nothing shares: no queues, no pauses.
+fn resampled(twin: Twin) -> Twin {
+    let ways_ns = 2.0 * (twin.network.one_way_ns + twin.network.jitter_ns);
+    let log = |latency_ns: u64| (latency_ns as f64 - ways_ns).max(1_000.0).ln();
+    let logs: Vec<f64> = twin.requests.iter().map(|one| log(one.latency_ns)).collect();
+    let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
+    let seen = logs.iter().map(|log| Seen { log: log - mean, is_cut: false }).collect();
+    let works = Works::new(seen);
+    let replicas = twin.pauses.len();
+    let speeds =
+        Speeds { from_ns: 0, width_ns: u64::MAX, logs: vec![vec![mean]; replicas], noise: 0.0 };
+    let mut requests = twin.requests;
+    for (request, log) in requests.iter_mut().zip(logs) {
+        request.score = works.score(log - mean) as f32;
+    }
+    let pauses = vec![Vec::new(); replicas];
+    Twin { requests, works, speeds, pauses, slots: SLOTS_MAX, ..twin }
 }
 
 /// Asks all questions about a world at a seed; says what it does on the way.
@@ -225,9 +275,17 @@ pub fn ask(world: &World, requests: u64, seed: u64) -> Result<(Vec<Outcome>, Str
         Ok(twin) => twin,
         Err(error) => return Ok((Vec::new(), error.to_string())),
     };
-    let setup =
-        Setup { like: &scenario, recorded: world.recorded, explored: Some(EXPLORED), pairs: PAIRS };
-    let tested = tests(&twin, &setup, &day);
+    drop(day);
+    let twin = if world.is_resampled { resampled(twin) } else { twin };
+    let observed = Observed::new(&twin, None);
+    let setup = Setup {
+        like: &scenario,
+        recorded: world.recorded,
+        explored: Some(EXPLORED),
+        pairs: PAIRS,
+        whole_max: WHOLE_MAX,
+    };
+    let tested = tests(&twin, &setup, &observed);
     let mut outcomes = Vec::new();
     for policy in QUESTIONS {
         let policy = match world.recorded == policy {
@@ -235,7 +293,7 @@ pub fn ask(world: &World, requests: u64, seed: u64) -> Result<(Vec<Outcome>, Str
             false => policy,
         };
         let change = Change::policy(policy);
-        let answer = predict(&twin, &setup, &change, &BARS.map(|(share, _)| share));
+        let answer = predict(&twin, &setup, &observed, &change, &BARS.map(|(share, _)| share));
         let sure = answer.as_ref().map_err(|refusal| *refusal);
         let sure = sure.and_then(|answer| answer.is_sure(&twin, &change));
         let refusal = tested.map(|_| ()).and(sure).err();
@@ -269,7 +327,7 @@ fn errors(
     policy: &str,
     seed: u64,
     answer: &Answer,
-) -> Vec<(f64, f64, bool)> {
+) -> Vec<(f64, f64, bool, f64)> {
     let truth = |coins| {
         let config = RecordConfig { clients: world.clients, coins, ..RecordConfig::default() };
         record(scenario, policy, seed, config)
@@ -285,7 +343,8 @@ fn errors(
         let predicted = &answer.percentiles[place];
         let floor = flips.iter().map(|flip| (flip[place] - log).abs()).fold(0.0, f64::max);
         let [low, high] = predicted.interval_ns;
-        (predicted.value_ns.ln() - log, floor, (low..=high).contains(&log.exp()))
+        let width = (high / low).ln() / 2.0;
+        (predicted.value_ns.ln() - log, floor, (low..=high).contains(&log.exp()), width)
     };
     true_logs.iter().enumerate().map(error).collect()
 }

@@ -1,8 +1,11 @@
 //! What the slowest requests of a day waited for.
 
+use std::borrow::Borrow;
+use std::cmp::Reverse;
+
 use evenkeel_twin::Twin;
 use evenkeel_twin::pauses::overlap_ns;
-use evenkeel_twin::rows::{Day, End, Why};
+use evenkeel_twin::rows::{Day, End, Row, Why};
 
 /// The slowest share of requests whose time is told apart.
 pub const SLOWEST: f64 = 0.001;
@@ -37,22 +40,34 @@ impl Causes {
         ]
     }
 
+    /// The mean of several.
+    pub(crate) fn mean(all: impl Iterator<Item = Self>) -> Self {
+        let (mut sum, mut count) = ([0.0; 6], 0.0);
+        for one in all {
+            let Self { earlier, network, pauses, queue, slow, work } = one;
+            let shares = [earlier, network, pauses, queue, slow, work];
+            sum.iter_mut().zip(shares).for_each(|(sum, share)| *sum += share);
+            count += 1.0;
+        }
+        let [earlier, network, pauses, queue, slow, work] =
+            sum.map(|sum| sum / f64::max(count, 1.0));
+        Self { earlier, network, pauses, queue, slow, work }
+    }
+
     /// Of a day with agents; `pauses` and speeds are those of its replicas.
     pub fn of(day: &Day, twin: &Twin) -> Self {
-        let mut answers: Vec<(u64, usize, u64)> = day
-            .rows
-            .iter()
-            .zip(day.sent_ns())
-            .enumerate()
-            .filter(|(_, (row, _))| row.end == End::Answered && row.why != Why::Pair)
-            .map(|(number, (row, sent_ns))| (row.after_ns + row.latency_ns, number, sent_ns))
-            .collect();
-        answers.sort_unstable();
-        let count = (answers.len() as f64 * SLOWEST).ceil() as usize;
+        let mut all = Slowest::default();
+        all.add(day);
+        Self::of_slowest(all, twin)
+    }
+
+    /// Of the slowest of all parts of a day.
+    pub(crate) fn of_slowest(mut all: Slowest, twin: &Twin) -> Self {
+        let count = (all.answers as f64 * SLOWEST).ceil() as usize;
         let mut sums = [0.0; 6];
         let mean = mean_log(twin);
-        for (_, number, sent_ns) in &answers[answers.len() - count..] {
-            let row = &day.rows[*number];
+        slowest(&mut all.rows, count);
+        for (_, sent_ns, row) in &all.rows {
             let Some(served) = row.served else { continue };
             let there_ns = served.wait_ns.saturating_add(served.service_ns).min(row.latency_ns);
             let away_ns = row.latency_ns - there_ns;
@@ -83,6 +98,43 @@ impl Causes {
         let [earlier, network, pauses, queue, slow, work] = sums.map(|sum| sum / all);
         Self { earlier, network, pauses, queue, slow, work }
     }
+}
+
+/// The slowest answers of parts of a day.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slowest {
+    answers: usize,
+    /// From the request's arrival until its answer, ns; when the copy was sent; the copy.
+    rows: Vec<(u64, u64, Row)>,
+}
+
+impl Slowest {
+    /// Another part: ten times as many of it as would count if all parts were alike.
+    pub(crate) fn add(&mut self, day: &Day) {
+        let rows = day.rows.iter().zip(day.sent_ns());
+        let answered = rows.filter(|(row, _)| row.end == End::Answered && row.why != Why::Pair);
+        let mut more: Vec<(u64, u64, &Row)> = answered
+            .map(|(row, sent_ns)| (row.after_ns.saturating_add(row.latency_ns), sent_ns, row))
+            .collect();
+        self.answers += more.len();
+        let count = (more.len() as f64 * SLOWEST * 10.0).ceil() as usize;
+        slowest(&mut more, count);
+        let own = |(latency_ns, sent_ns, row): (u64, u64, &Row)| (latency_ns, sent_ns, *row);
+        self.rows.extend(more.into_iter().map(own));
+    }
+}
+
+/// Leaves all but so many of the slowest, in order: sums of floats depend on it.
+fn slowest<R: Borrow<Row>>(rows: &mut Vec<(u64, u64, R)>, count: usize) {
+    let key = |(latency_ns, sent_ns, row): &(u64, u64, R)| {
+        let row = row.borrow();
+        (Reverse(*latency_ns), *sent_ns, row.request, row.why as u8)
+    };
+    if (1..rows.len()).contains(&count) {
+        rows.select_nth_unstable_by_key(count - 1, key);
+    }
+    rows.truncate(count);
+    rows.sort_unstable_by_key(key);
 }
 
 /// The mean logarithm of a service time over all replicas and the day.

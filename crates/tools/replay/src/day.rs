@@ -1,21 +1,28 @@
 //! A recorded day made ready: its rows, the world rebuilt from them, what is known of the proxy.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+mod agents;
 
-use evenkeel_records::manifest::BY_RUN;
-use evenkeel_records::{Manifest, Recorded, RecordsError, read};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use evenkeel_records::manifest::{BY_AGENT, BY_RUN};
+use evenkeel_records::{Manifest, Recorded, RecordsError, read, read_manifest, read_parts};
 use evenkeel_settings::{Node, Problem, Problems};
 use evenkeel_sim::Scenario;
-use evenkeel_twin::Twin;
+use evenkeel_twin::join::JoinError;
 use evenkeel_twin::rows::Day;
 use evenkeel_twin::twin::RebuildError;
+use evenkeel_twin::{Rebuilder, Twin};
 use thiserror::Error;
 
-use crate::answer::{Refusal, Setup};
+use crate::answer::{Refusal, Setup, WHOLE_MAX};
+use crate::causes::{Causes, Slowest};
+use crate::observed::Observed;
 
 /// The seed that draws the works of copies which were given up: the same for every replay.
 const SEED: u64 = 1;
+/// Rows of a part of a long day: a day of up to a million is one part.
+const PART_ROWS: usize = 500_000;
 /// Each client has a dispatcher in every replay.
 const CLIENTS_MAX: usize = 1_024;
 
@@ -24,14 +31,16 @@ const CLIENTS_MAX: usize = 1_024;
 pub struct Ready {
     /// What is known of it beside its rows.
     pub manifest: Manifest,
-    /// The rows.
-    pub day: Day,
+    /// What users saw of it.
+    pub observed: Observed,
     /// The world that they tell of.
     pub twin: Twin,
     /// What is known of the proxy.
     pub like: Scenario,
     /// Files that were still written, or whose writer was killed.
     pub unfinished: usize,
+    /// Days of agents that joined it.
+    pub agents: usize,
 }
 
 /// Why nothing can be asked.
@@ -60,10 +69,19 @@ pub enum ReadyError {
     Groups(u16, usize, &'static str),
     /// More clients than are played.
     #[error(
-        "rows-*.parquet (client): got {0} clients, expected at most {CLIENTS_MAX}: was the day \
+        "rows-*.parquet (client): got more than {0} clients, expected at most as many: was the day \
          written by hand?"
     )]
     Clients(usize),
+    /// A day that completes another one.
+    #[error("{0}: got the day of an agent, expected that of a proxy (give it as --agents)")]
+    Agent(String),
+    /// Agents' days cannot be found.
+    #[error("--agents {0}: got {1}, expected folders with days of agents: {2}")]
+    Agents(String, String, &'static str),
+    /// Agents' rows do not fit.
+    #[error("--agents: {0}")]
+    Join(#[from] JoinError),
     /// There is no answer.
     #[error("no answer: {0}")]
     Refused(#[from] Refusal),
@@ -86,12 +104,31 @@ impl ReadyError {
 }
 
 impl Ready {
-    /// Reads a day and rebuilds its world.
+    /// Reads a day and rebuilds its world: a long one part by part.
     ///
     /// # Errors
     /// When the files are wrong, the day is too short, or it has groups that cannot be replayed.
     pub fn read(directory: &Path) -> Result<Self, ReadyError> {
-        Self::of(read(directory)?)
+        if read_manifest(directory)?.by == BY_AGENT {
+            return Err(ReadyError::Agent(directory.display().to_string()));
+        }
+        let mut making = Making::new();
+        let (manifest, unfinished) =
+            read_parts(directory, PART_ROWS, |manifest, part| making.add(manifest, part))?;
+        making.finish(manifest, unfinished)
+    }
+
+    /// The same with what agents saw, whose days are in these folders or below; the day is in
+    /// memory as a whole then.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and when one has nothing of the day, or all have too little.
+    pub fn read_with(directory: &Path, agents: &[PathBuf]) -> Result<Self, ReadyError> {
+        if agents.is_empty() {
+            return Self::read(directory);
+        }
+        let (recorded, agents) = joined(directory, agents)?;
+        Ok(Self { agents, ..Self::of(recorded)? })
     }
 
     /// Rebuilds the world of a day.
@@ -99,12 +136,10 @@ impl Ready {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn of(recorded: Recorded) -> Result<Self, ReadyError> {
-        let Recorded { manifest, mut day, unfinished } = recorded;
-        let like = Self::check(&manifest)?;
-        check_groups(&manifest, &day)?;
-        number_clients(&mut day)?;
-        let twin = Twin::rebuild(&day, SEED)?;
-        Ok(Self { manifest, day, twin, like, unfinished })
+        let Recorded { manifest, day, unfinished } = recorded;
+        let mut making = Making::new();
+        making.add(&manifest, day)?;
+        making.finish(manifest, unfinished)
     }
 
     /// What a manifest says of the proxy, if a day of it can be replayed.
@@ -143,13 +178,14 @@ impl Ready {
     /// When nobody knows its policy.
     pub fn setup(&self) -> Result<Setup<'_>, Refusal> {
         let recorded = self.manifest.policies.first().ok_or(Refusal::NoPolicy)?;
-        let explores = self.day.rows.iter().any(|row| row.policy == 1);
+        let explores = self.twin.requests.iter().any(|request| request.policy == 1);
         let explored = self.manifest.policies.get(1).filter(|_| explores);
         Ok(Setup {
             like: &self.like,
             recorded,
             explored: explored.map(String::as_str),
             pairs: self.manifest.pairs,
+            whole_max: WHOLE_MAX,
         })
     }
 
@@ -157,6 +193,19 @@ impl Ready {
     pub fn described(&self) -> String {
         described(&self.twin)
     }
+}
+
+/// A day with what agents saw, whose days are in these folders or below, and how many days of
+/// agents that are.
+///
+/// # Errors
+/// When the files are wrong, one folder has nothing of the day, or all have too little.
+pub fn joined(directory: &Path, agents: &[PathBuf]) -> Result<(Recorded, usize), ReadyError> {
+    let recorded = read(directory)?;
+    if recorded.manifest.by == BY_AGENT {
+        return Err(ReadyError::Agent(directory.display().to_string()));
+    }
+    agents::joined(recorded, agents)
 }
 
 /// The groups of a day are those of the simulator: as many as replicas, neighbours on a ring.
@@ -171,17 +220,65 @@ fn check_groups(manifest: &Manifest, day: &Day) -> Result<(), ReadyError> {
     wrong.map_or(Ok(()), |row| Err(ReadyError::Groups(row.group, replicas, expected)))
 }
 
-/// Gives clients numbers from 0 on, without gaps.
-fn number_clients(day: &mut Day) -> Result<(), ReadyError> {
-    let all: BTreeSet<u16> = day.rows.iter().map(|row| row.client).collect();
-    if all.len() > CLIENTS_MAX {
-        return Err(ReadyError::Clients(all.len()));
+/// A day that is made ready part by part.
+struct Making {
+    /// What is known of the proxy, once the first part has come.
+    like: Option<Scenario>,
+    clients: BTreeMap<u16, u16>,
+    rebuilder: Rebuilder,
+    slowest: Slowest,
+    has_agents: bool,
+}
+
+impl Making {
+    fn new() -> Self {
+        Self {
+            like: None,
+            clients: BTreeMap::new(),
+            rebuilder: Rebuilder::new(SEED),
+            slowest: Slowest::default(),
+            has_agents: false,
+        }
     }
-    let numbers: BTreeMap<u16, u16> = all.into_iter().zip(0..).collect();
-    for row in &mut day.rows {
-        row.client = numbers.get(&row.client).copied().unwrap_or(0);
+
+    fn add(&mut self, manifest: &Manifest, mut part: Day) -> Result<(), ReadyError> {
+        if self.like.is_none() {
+            self.like = Some(Ready::check(manifest)?);
+        }
+        check_groups(manifest, &part)?;
+        self.number_clients(&mut part)?;
+        self.rebuilder.add(&part)?;
+        self.slowest.add(&part);
+        self.has_agents |= part.rows.iter().any(|row| row.served.is_some());
+        Ok(())
     }
-    Ok(())
+
+    /// Gives clients numbers from 0 on, without gaps.
+    fn number_clients(&mut self, part: &mut Day) -> Result<(), ReadyError> {
+        let all: BTreeSet<u16> = part.rows.iter().map(|row| row.client).collect();
+        for client in all {
+            let next = self.clients.len() as u16;
+            self.clients.entry(client).or_insert(next);
+            if self.clients.len() > CLIENTS_MAX {
+                return Err(ReadyError::Clients(CLIENTS_MAX));
+            }
+        }
+        for row in &mut part.rows {
+            row.client = self.clients.get(&row.client).copied().unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    fn finish(self, manifest: Manifest, unfinished: usize) -> Result<Ready, ReadyError> {
+        let like = match self.like {
+            Some(like) => like,
+            None => Ready::check(&manifest)?,
+        };
+        let twin = self.rebuilder.finish()?;
+        let causes = self.has_agents.then(|| Causes::of_slowest(self.slowest, &twin));
+        let observed = Observed::new(&twin, causes);
+        Ok(Ready { manifest, observed, twin, like, unfinished, agents: 0 })
+    }
 }
 
 /// What the manifest says of the proxy, as a scenario.
@@ -211,13 +308,13 @@ pub(crate) fn described(twin: &Twin) -> String {
     });
     format!(
         "slots {} ({:.2} % early), {pauses} pauses ({:.1} s, {:.0} % shared), windows of {:.1} s, \
-         copies in common {common}, crowding {:.2}, unseen {:.1} %",
+         copies in common {common}, crowds take {:+.1} %, unseen {:.1} %",
         twin.slots,
         100.0 * twin.early,
         paused_ns as f64 * 1e-9,
         100.0 * twin.pauses_shared,
         twin.speeds.width_ns as f64 * 1e-9,
-        twin.crowding.value,
+        100.0 * twin.crowding.value.exp_m1(),
         100.0 * twin.unseen,
     )
 }

@@ -2,17 +2,16 @@
 
 use evenkeel_sim::Scenario;
 use evenkeel_sim::scenario::Spelling;
-use evenkeel_twin::rows::{End, percentile};
+use evenkeel_twin::rows::percentile;
 use evenkeel_twin::twin::Estimate;
 
 use crate::answer::{Answer, Refusal, Setup, Test, backtest_alone, predict, tests};
 use crate::causes::Causes;
 use crate::day::{Ready, ReadyError, like, proxy};
-use crate::played;
 use crate::world::Change;
 
 /// The percentiles that are told.
-pub const SHARES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+pub const SHARES: [f64; 5] = [0.5, 0.9, 0.95, 0.99, 0.999];
 /// A usual answer takes at least so many steps of the source's clock.
 const STEPS_MIN: u64 = 5;
 const KEYS: &str = "policy, hedge (on, off or a budget as 5%), hedge.quantile and its kin, \
@@ -40,6 +39,8 @@ pub struct Reply {
     pub recorded_parts: Vec<Option<u64>>,
     /// What the slowest requests waited for on that day; `None` without agents.
     pub recorded_causes: Option<Causes>,
+    /// Share of the recorded answers with all content; `None` where all had it.
+    pub recorded_full: Option<f64>,
     /// What would have been.
     pub answer: Answer,
     /// Why the answer is a range and no number.
@@ -90,7 +91,15 @@ impl Question {
                 ("load", text) => {
                     change.load = load(text).ok_or(wrong("0.1 to 10, or a change as +20%"))?;
                 }
-                (key, _) if key.starts_with("dimmer.") => return Err(Refusal::Dimmer.into()),
+                (key, value) if key.starts_with("dimmer.") => {
+                    if ready.twin.content.is_none() {
+                        return Err(Refusal::NoContent.into());
+                    }
+                    if ready.like.dimmer.is_none() {
+                        return Err(Refusal::NoDimmer.into());
+                    }
+                    node.set(&format!("{key}={value}"))?;
+                }
                 (key, value) if key.starts_with("hedge.") => {
                     node.set(&format!("run.{key}={value}"))?;
                 }
@@ -118,12 +127,12 @@ fn load(text: &str) -> Option<f64> {
 /// When there is no answer that can be trusted.
 pub fn ask(ready: &Ready, question: &Question, unproven: bool) -> Result<Reply, Refusal> {
     let setup = ready.setup()?;
-    let (twin, day) = (&ready.twin, &ready.day);
+    let (twin, observed) = (&ready.twin, &ready.observed);
     coarse(ready)?;
     let (backtest, slice) = if unproven && setup.explored.is_none() {
-        (backtest_alone(twin, &setup, day)?, None)
+        (backtest_alone(twin, &setup, observed)?, None)
     } else {
-        let [backtest, slice] = tests(twin, &setup, day)?;
+        let [backtest, slice] = tests(twin, &setup, observed)?;
         (backtest, Some(slice))
     };
     let asked = Setup { like: &question.like, ..setup };
@@ -132,18 +141,17 @@ pub fn ask(ready: &Ready, question: &Question, unproven: bool) -> Result<Reply, 
     let (answer, sure) = if hedges_blindly {
         (between(ready, &asked, change)?, Err(Refusal::NoPairs))
     } else {
-        let answer = predict(twin, &asked, change, &SHARES)?;
+        let answer = predict(twin, &asked, observed, change, &SHARES)?;
         let sure = answer.is_sure(twin, change);
         (answer, sure)
     };
-    let recorded = day.latencies(0);
-    let has_agents = day.rows.iter().any(|row| row.served.is_some());
     Ok(Reply {
         backtest,
         slice,
-        recorded_ns: SHARES.map(|share| percentile(&recorded, share)),
-        recorded_parts: played::parts(day, twin.length_ns()),
-        recorded_causes: has_agents.then(|| Causes::of(day, twin)),
+        recorded_ns: SHARES.map(|share| percentile(&observed.latencies[0], share)),
+        recorded_parts: observed.parts.clone(),
+        recorded_causes: observed.causes,
+        recorded_full: twin.content.as_ref().map(|content| content.full),
         answer,
         range: sure.err().or(slice.is_none().then_some(Refusal::NoSlice)),
     })
@@ -155,7 +163,7 @@ fn between(ready: &Ready, setup: &Setup<'_>, change: &Change) -> Result<Answer, 
     let mut answers = Vec::new();
     for value in [0.0, 1.0] {
         twin.correlation = Some(Estimate { value, error: 0.0 });
-        answers.push(predict(&twin, setup, change, &SHARES)?);
+        answers.push(predict(&twin, setup, &ready.observed, change, &SHARES)?);
     }
     let (Some(other), Some(mut answer)) = (answers.pop(), answers.pop()) else {
         return Err(Refusal::NoPairs);
@@ -170,10 +178,7 @@ fn between(ready: &Ready, setup: &Setup<'_>, change: &Change) -> Result<Answer, 
 
 /// Whether the source's clock is fine enough for what it tells.
 fn coarse(ready: &Ready) -> Result<(), Refusal> {
-    let answered = ready.day.rows.iter().filter(|row| row.end == End::Answered);
-    let mut all: Vec<u64> = answered.map(|row| row.latency_ns).collect();
-    all.sort_unstable();
-    let median_ns = percentile(&all, 0.5).unwrap_or(0);
+    let median_ns = percentile(&ready.observed.latencies[0], 0.5).unwrap_or(0);
     let step_ns = ready.manifest.resolution_ns;
     // A microsecond is as fine as files hold.
     if step_ns > 1_000 && median_ns < STEPS_MIN * step_ns {

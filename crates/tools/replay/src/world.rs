@@ -4,18 +4,26 @@ use std::sync::Arc;
 
 use evenkeel_core::{Duration, Instant, Rng};
 use evenkeel_sim::Scenario;
-use evenkeel_sim::scenario::{Arrivals, Fluctuation};
+use evenkeel_sim::scenario::{Arrivals, Fluctuation, Replica, Work};
 use evenkeel_sim::script::{Arrival, Effect, Script, Strike};
 use evenkeel_twin::Twin;
 use evenkeel_twin::twin::Request;
 
+use crate::share::Share;
+
 /// Neighbours among which works are dealt anew for all twins but the first.
 const NEIGHBOURS: usize = 16;
+/// Works of a table: it is looked into for every request, so it should stay near the core. Two
+/// neighbours differ by less than a thousandth of the logarithm's deviation.
+const WORKS: usize = 1 << 14;
 /// Speeds relate to this service time: any would do.
 const BASE: Duration = Duration::from_millis(1);
 
 /// Twins with works dealt anew.
 pub const TWINS: u64 = 8;
+/// Days of up to so many requests are played by every world from beginning to end: some sixteen
+/// seconds of CPU for backtest and answer.
+pub const WHOLE_MAX: usize = 1_000_000;
 
 /// How a day is replayed.
 #[derive(Clone, Debug)]
@@ -28,6 +36,8 @@ pub struct Setup<'a> {
     pub explored: Option<&'a str>,
     /// Share of requests that were sent to two replicas.
     pub pairs: f64,
+    /// Days of more requests are dealt among the worlds.
+    pub whole_max: usize,
 }
 
 /// What is changed.
@@ -48,7 +58,12 @@ impl Change {
     }
 }
 
-/// The world of a day as a scenario. `like` is what is known of the proxy: hedges, retries,
+/// Whether content is left out in the world of a day, by a dimmer that is known.
+pub(crate) fn dims(twin: &Twin, like: &Scenario) -> bool {
+    twin.content.is_some() && like.dimmer.is_some()
+}
+
+/// The world of a whole day as a scenario. `like` is what is known of the proxy: hedges, retries,
 /// safeguards, clients. `number` 0 has the works as they were; others deal them anew among
 /// neighbours. With `explores`, other policies decide where they did.
 pub fn scenario(
@@ -58,9 +73,21 @@ pub fn scenario(
     number: u64,
     explores: bool,
 ) -> Scenario {
+    scenario_of(twin, like, change, &Share::whole(), number, explores)
+}
+
+/// The same of a part of the day.
+pub(crate) fn scenario_of(
+    twin: &Twin,
+    like: &Scenario,
+    change: &Change,
+    share: &Share,
+    number: u64,
+    explores: bool,
+) -> Scenario {
     let mut scenario = like.clone();
     let replicas = twin.pauses.len().saturating_sub(change.fewer).max(1);
-    let requests = requests(twin, change.load, number, explores);
+    let requests = requests(twin, share, change.load, number, explores);
     let cluster = &mut scenario.cluster;
     cluster.replication_factor = cluster.replication_factor.min(replicas);
     cluster.servers = replicas;
@@ -70,7 +97,14 @@ pub fn scenario(
     (cluster.work_shared, cluster.same_work, cluster.racks) = (0.0, false, 0);
     scenario.fluctuation = Fluctuation { interval: Duration::ZERO, range: 1.0, by_rack: false };
     scenario.faults = Vec::new();
-    (scenario.replicas, scenario.work, scenario.dimmer) = (Vec::new(), None, None);
+    if dims(twin, like) {
+        // So many cores as slots, and a request on each: the same, behind a dimmer.
+        let replica = Replica { cores: twin.slots, speed: 1.0, workers: Some(twin.slots) };
+        scenario.replicas = vec![replica; replicas];
+        scenario.work = Some(Work::constant(BASE));
+    } else {
+        (scenario.replicas, scenario.work, scenario.dimmer) = (Vec::new(), None, None);
+    }
     scenario.network.one_way = Duration::from_nanos(twin.network.one_way_ns as u64);
     scenario.network.jitter = Duration::from_nanos(twin.network.jitter_ns as u64);
     let workload = &mut scenario.workload;
@@ -79,27 +113,34 @@ pub fn scenario(
     workload.phases = Vec::new();
     let clients = twin.requests.iter().map(|request| usize::from(request.client) + 1).max();
     workload.clients = clients.unwrap_or(1);
-    let works = twin.works.table(requests.len().clamp(1, 1_000_000)).into();
+    let works = twin.works.table(WORKS).into();
+    let lean = twin.content.as_ref().map_or(Vec::new(), |content| content.table(WORKS)).into();
     let correlation = twin.correlation.map_or(0.0, |estimate| estimate.value);
-    let strikes = strikes(twin, replicas);
-    scenario.script = Some(Arc::new(Script { requests, strikes, works, correlation }));
+    let strikes = strikes(twin, share, replicas);
+    scenario.script = Some(Arc::new(Script { requests, strikes, works, lean, correlation }));
     scenario
 }
 
 /// Speeds and pauses in the order of time.
-fn strikes(twin: &Twin, replicas: usize) -> Vec<Strike> {
+fn strikes(twin: &Twin, share: &Share, replicas: usize) -> Vec<Strike> {
     let base_ns = BASE.as_nanos() as f64;
     let mut strikes = Vec::new();
     for server in 0..replicas {
         let mut last = f64::NAN;
         for (window, log) in twin.speeds.logs[server].iter().enumerate() {
-            if *log != last {
-                let at = Instant::from_nanos(window as u64 * twin.speeds.width_ns);
+            let width_ns = twin.speeds.width_ns;
+            let from_ns = (window as u64).saturating_mul(width_ns);
+            let from_ns = from_ns.saturating_add(twin.speeds.from_ns);
+            let to_ns = from_ns.saturating_add(width_ns);
+            if *log != last && share.meets(from_ns, to_ns) {
+                let at = Instant::from_nanos(from_ns);
                 strikes.push(Strike { at, server, effect: Effect::Speed(base_ns / log.exp()) });
                 last = *log;
             }
         }
-        strikes.extend(twin.pauses[server].iter().map(|pause| Strike {
+        let pauses = twin.pauses[server].iter();
+        let met = pauses.filter(|pause| share.meets(pause.from_ns, pause.to_ns));
+        strikes.extend(met.map(|pause| Strike {
             at: Instant::from_nanos(pause.from_ns),
             server,
             effect: Effect::Pause(Duration::from_nanos(pause.to_ns - pause.from_ns)),
@@ -109,9 +150,21 @@ fn strikes(twin: &Twin, replicas: usize) -> Vec<Strike> {
     strikes
 }
 
-fn requests(twin: &Twin, load: f64, number: u64, explores: bool) -> Vec<(Instant, Arrival)> {
+fn requests(
+    twin: &Twin,
+    share: &Share,
+    load: f64,
+    number: u64,
+    explores: bool,
+) -> Vec<(Instant, Arrival)> {
     let mut rng = Rng::stream(number, "works are dealt anew");
-    let mut all = with_load(&twin.requests, load, &mut rng);
+    let mut all = Vec::new();
+    for played in share.played(&twin.requests) {
+        all.append(&mut with_load(played, load, &mut rng));
+    }
+    if explores {
+        foretold(&mut all, &mut rng);
+    }
     if number > 0 {
         for neighbours in all.chunks_mut(NEIGHBOURS) {
             for last in (1..neighbours.len()).rev() {
@@ -134,6 +187,33 @@ fn requests(twin: &Twin, load: f64, number: u64, explores: bool) -> Vec<(Instant
         (Instant::from_nanos(request.at_ns), arrival)
     };
     all.iter().map(arrival).collect()
+}
+
+/// Gives requests that were explored the works of others that were not, from before and behind: a
+/// slice is foretold by the rest of the day, as otherwise its own works would foretell it, also
+/// where the world is wrong.
+fn foretold(requests: &mut [Request], rng: &mut Rng) {
+    let others: Vec<(usize, f32)> = requests
+        .iter()
+        .enumerate()
+        .filter(|(_, request)| request.policy == 0)
+        .map(|(place, request)| (place, request.score))
+        .collect();
+    let mut slices = 0..0;
+    for place in 0..requests.len() {
+        if requests[place].policy == 0 || others.is_empty() {
+            continue;
+        }
+        if !slices.contains(&place) {
+            let rest = requests[place..].iter().position(|request| request.policy == 0);
+            slices = place..rest.map_or(requests.len(), |length| place + length);
+        }
+        // As many as the slice has, on either side of it.
+        let after = others.partition_point(|(other, _)| *other < place);
+        let (from, to) = (after.saturating_sub(slices.len()), after + slices.len());
+        let near = &others[from..to.min(others.len())];
+        requests[place].score = near[rng.below(near.len())].1;
+    }
 }
 
 /// Some requests more or fewer: copies of others that come between them and their neighbours.

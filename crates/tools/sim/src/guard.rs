@@ -7,7 +7,7 @@
 //! ends it as given up. With `cancel = true` both do the same.
 
 use evenkeel_core::Instant;
-use evenkeel_core::dimmer::{Brownout, BrownoutConfig, Choice, End, Law, Ticket};
+use evenkeel_core::dimmer::{Brownout, BrownoutConfig, Choice, End, Inflow, Law, Ticket};
 use evenkeel_core::time::millis;
 use evenkeel_core::units::Dimmer;
 
@@ -161,10 +161,10 @@ impl Guard {
         }
     }
 
-    /// A plan brings so many times as many requests as the one before.
-    pub(crate) fn expect(&mut self, now: Instant, factor: f64) {
+    /// A plan brings more, or less, than the one before.
+    pub(crate) fn expect(&mut self, now: Instant, inflow: Inflow) {
         if let Self::Brownout(dimmed) = self {
-            dimmed.brownout.expect(now, factor);
+            dimmed.brownout.expect(now, inflow);
         }
     }
 

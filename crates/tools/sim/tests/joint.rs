@@ -67,6 +67,22 @@ fn where_ways_are_dear_content_is_left_out_instead() {
     assert!((0.12..0.35).contains(&dear.lean), "{dear:?}");
 }
 
+/// The bars of the whole day, crash and surge included; its costs beside others' are
+/// `evenkeel sim scenarios/joint-day.toml`.
+#[test]
+fn a_day_with_a_surge_and_a_crash_is_within_its_bars() {
+    let (report, joint) = run(&scenario("joint-day.toml", &[]), "joint");
+    assert!(joint.late <= 0.011 && joint.lean <= 0.075 && joint.away <= 0.12, "{joint:?}");
+    let windows = report.windows.iter().map(|window| {
+        let ended = window.failed + window.timeouts;
+        (window.violations + ended, window.served + ended)
+    });
+    let windows: Vec<_> = windows.filter(|(_, all)| *all > 0).collect();
+    let late = windows.iter().filter(|(missed, all)| missed * 20 > *all).count();
+    let of = windows.len();
+    assert!(of > 400 && late * 100 <= of, "{late} of {of} intervals are late");
+}
+
 #[test]
 fn where_nothing_is_wrong_a_joint_plan_costs_no_more_than_loops() {
     let quiet = quick("joint-quiet.toml", &["workload.duration=40s"]);
@@ -119,6 +135,25 @@ fn ten_wrong_profiles_cost_little_more_than_right_ones() {
     eprintln!("mean of what each costs over the right profile's cost: {sums:.3?}");
     assert!(sums[1] > 1.3, "nothing had to be learnt: {sums:?}");
     assert!(sums[3] <= 1.3 && sums[4] <= 1.3, "{sums:?}");
+}
+
+#[test]
+fn a_site_that_is_whole_again_is_not_taken_for_a_smaller_one() {
+    // London has all its servers again at 75 s, and 0.6 of what they can do: from then until the
+    // next trouble, at 90 s, nothing is wrong anywhere.
+    let day = scenario("day.toml", &[]);
+    let (mut away, mut requests, mut all) = (0, 0, 0.0);
+    for seed in 1..=12 {
+        let report = evenkeel_sim::run(&day, "joint", seed);
+        let calm = report.windows.iter().filter(|it| (80.0..91.0).contains(&it.until_s));
+        for window in calm {
+            away += window.sites[1].away;
+            requests += window.sites[1].requests;
+        }
+        all += report.priced.expect("the scenario has prices").away / 12.0;
+    }
+    println!("{away} of {requests}, and {all:.3} of the whole day");
+    assert!(away * 20 < requests, "{away} of {requests} were served elsewhere");
 }
 
 #[test]

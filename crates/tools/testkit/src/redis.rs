@@ -13,16 +13,23 @@ use crate::program::Program;
 use crate::story::{Missing, nobody, skipped};
 use crate::wait::{PATIENCE, block_until};
 
-const SERVER: &str = "/usr/bin/redis-server";
+/// Names another program than Debian's: a Valkey, or another version.
+const SERVER_VARIABLE: &str = "EVENKEEL_REDIS_SERVER";
+
+/// The program that is the server.
+fn server() -> PathBuf {
+    std::env::var_os(SERVER_VARIABLE).unwrap_or_else(|| "/usr/bin/redis-server".into()).into()
+}
 
 /// Whether Redis is installed.
 ///
 /// # Errors
 /// What is missing.
 pub fn possible() -> Result<(), Missing> {
-    match Path::new(SERVER).exists() {
+    let server = server();
+    match server.exists() {
         true => Ok(()),
-        false => Err(format!("{SERVER} is missing (apt-get install redis-server)").into()),
+        false => Err(format!("{server:?} is missing (apt-get install redis-server)").into()),
     }
 }
 
@@ -99,7 +106,7 @@ impl Redis {
     /// # Panics
     /// When it does not start.
     pub fn start(&mut self) {
-        let mut command = Command::new(SERVER);
+        let mut command = Command::new(server());
         if let Some((library, ms)) = &self.clock {
             command.env("LD_PRELOAD", library).env("CLOCK_AHEAD_MS", ms.to_string());
         }
@@ -421,6 +428,7 @@ pub fn contents(client: &mut Client) -> State {
             "hash" => client.ask(&["HGETALL", key]),
             "set" => client.ask(&["SMEMBERS", key]),
             "stream" => client.ask(&["XRANGE", key, "-", "+"]),
+            "zset" => client.ask(&["ZRANGE", key, "0", "-1", "WITHSCORES"]),
             "none" => continue, // it expired between the two
             other => panic!("{key} is a {other}"),
         };

@@ -20,5 +20,5 @@ pub mod writer;
 
 pub use error::RecordsError;
 pub use manifest::Manifest;
-pub use reader::{Recorded, read};
+pub use reader::{Recorded, read, read_manifest, read_parts};
 pub use writer::{DayWriter, Limits};

@@ -12,6 +12,9 @@ pub const VERSION: u64 = 1;
 pub const NAME: &str = "manifest.json";
 /// Who recorded a day of a proxy: see [`Manifest::by`].
 pub const BY_RUN: &str = "evenkeel run";
+/// Who recorded a day of an agent: its rows say what it saw of copies, and complete those of a
+/// proxy.
+pub const BY_AGENT: &str = "evenkeel run, an agent";
 /// Bytes of a manifest, at most.
 pub(crate) const BYTES_MAX: u64 = 1 << 20;
 /// Replicas of a day, at most.

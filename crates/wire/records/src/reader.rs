@@ -41,13 +41,34 @@ pub struct Recorded {
 /// # Errors
 /// When there is none, when one of its files is missing or damaged, and when it is too large.
 pub fn read(directory: &Path) -> Result<Recorded, RecordsError> {
-    let path = directory.join(manifest::NAME);
-    let doing = "reading a manifest: is this the directory of a recorded day?";
-    let text = bounded(&path, manifest::BYTES_MAX, doing)?;
-    let manifest = Manifest::parse(&text, &path)?;
+    let mut whole = Day::default();
+    let (manifest, unfinished) = read_parts(directory, ROWS_MAX, |_, part| {
+        whole = part;
+        Ok::<(), RecordsError>(())
+    })?;
+    Ok(Recorded { manifest, day: whole, unfinished })
+}
+
+/// Reads a day part by part, so that it need not be in memory as a whole. Each part has so many
+/// rows, and the last one up to twice as many and those of a file; the gap of its first row is the
+/// time from the start of the day. There is one part at least.
+///
+/// # Errors
+/// As [`read`]; and those of `take`.
+pub fn read_parts<E: From<RecordsError>>(
+    directory: &Path,
+    rows_of_part: usize,
+    mut take: impl FnMut(&Manifest, Day) -> Result<(), E>,
+) -> Result<(Manifest, usize), E> {
+    let manifest = read_manifest(directory)?;
     let (files, unfinished) = files(directory)?;
-    let mut day = Day { strangers: vec![0; manifest.replicas.len()], ..Day::default() };
-    let mut rows = Vec::new();
+    let part = |strangers| Day { strangers, ..Day::default() };
+    let mut day = part(vec![0; manifest.replicas.len()]);
+    let (mut rows, mut taken) = (Vec::new(), 0);
+    let mut begins_ns = match files.first() {
+        Some(first) if first.number > 0 => None,
+        _ => Some(0),
+    };
     for file in &files {
         let bytes = bounded(&file.path, FILE_BYTES_MAX, "reading rows")?;
         let came = xxh3_64(&bytes);
@@ -55,12 +76,37 @@ pub fn read(directory: &Path) -> Result<Recorded, RecordsError> {
             let expected = format!("{:016x} as in its name", file.hash);
             let hint = "was it cut off, or changed?";
             let came = format!("bytes with the checksum {came:016x}");
-            return Err(RecordsError::wrong(&file.path, came, expected, hint));
+            return Err(RecordsError::wrong(&file.path, came, expected, hint).into());
         }
         read_file(bytes.into(), &manifest, &file.path, &mut rows, &mut day)?;
+        if taken + rows.len() > ROWS_MAX {
+            return Err(too_many(&file.path).into());
+        }
+        // What is kept back is in order with the next file: copies that took long are in a later
+        // file than those that were sent after them.
+        while rows.len() / 2 >= rows_of_part {
+            sort(&mut rows);
+            let later = rows.split_off(rows_of_part);
+            day.rows = gaps(std::mem::replace(&mut rows, later), &mut begins_ns);
+            taken += rows_of_part;
+            let next = part(vec![0; manifest.replicas.len()]);
+            take(&manifest, std::mem::replace(&mut day, next))?;
+        }
     }
-    day.rows = ordered(rows, files.first().is_some_and(|first| first.number > 0));
-    Ok(Recorded { manifest, day, unfinished })
+    sort(&mut rows);
+    day.rows = gaps(rows, &mut begins_ns);
+    take(&manifest, day)?;
+    Ok((manifest, unfinished))
+}
+
+/// Reads what is known of the day in a directory beside its rows.
+///
+/// # Errors
+/// When there is none.
+pub fn read_manifest(directory: &Path) -> Result<Manifest, RecordsError> {
+    let path = directory.join(manifest::NAME);
+    let doing = "reading a manifest: is this the directory of a recorded day?";
+    Manifest::parse(&bounded(&path, manifest::BYTES_MAX, doing)?, &path)
 }
 
 /// The bytes of a file that is not too long.
@@ -109,7 +155,7 @@ fn files(directory: &Path) -> Result<(Vec<Named>, usize), RecordsError> {
         }
     }
     files.sort_by_key(|file| file.number);
-    let gap = files.windows(2).find(|pair| pair[1].number != pair[0].number + 1);
+    let gap = files.windows(2).find(|pair| Some(pair[1].number) != pair[0].number.checked_add(1));
     if let Some([before, after]) = gap.and_then(|pair| pair.first_chunk::<2>()) {
         let came = format!("rows-{:06} after rows-{:06}", after.number, before.number);
         let hint = "was a file in between removed, or copied twice?";
@@ -176,25 +222,38 @@ fn try_read(
         let group = reader.get_row_group(group).map_err(|error| damaged(error.to_string()))?;
         columns::read(&*group, manifest, file, rows)?;
         if rows.len() > ROWS_MAX {
-            let came = format!("more than {ROWS_MAX} rows");
-            let hint = "replay a part of the day: a directory with some of its files";
-            return Err(RecordsError::wrong(file, came, "fewer rows in all", hint));
+            return Err(too_many(file));
         }
     }
     Ok(())
 }
 
+fn too_many(file: &Path) -> RecordsError {
+    let came = format!("more than {ROWS_MAX} rows");
+    let hint = "replay a part of the day: a directory with some of its files";
+    RecordsError::wrong(file, came, "fewer rows in all", hint)
+}
+
 /// Rows whose `gap_ns` is the time from any start, in the order in which they were sent and with
 /// the gaps between them. With `has_lost_begin` the day begins with the first row.
 pub fn ordered(mut rows: Vec<Row>, has_lost_begin: bool) -> Vec<Row> {
+    sort(&mut rows);
+    gaps(rows, &mut (!has_lost_begin).then_some(0))
+}
+
+fn sort(rows: &mut [Row]) {
     // In place: a day fills the memory once.
     rows.sort_unstable_by_key(|row| (row.gap_ns, row.client, row.request, row.why as u8));
+}
+
+/// The gaps between rows in order, from when the day begins; with the first row if nobody knows.
+fn gaps(mut rows: Vec<Row>, begins_ns: &mut Option<u64>) -> Vec<Row> {
     let first_ns = rows.first().map_or(0, |row| row.gap_ns);
-    let mut last_ns = if has_lost_begin { first_ns } else { 0 };
+    let mut last_ns = *begins_ns.get_or_insert(first_ns);
     for row in &mut rows {
         let sent_ns = row.gap_ns;
-        row.gap_ns = sent_ns - last_ns;
-        last_ns = sent_ns;
+        row.gap_ns = sent_ns.saturating_sub(last_ns);
+        last_ns = sent_ns.max(last_ns);
     }
     rows
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::Rng;
-use evenkeel_records::{DayWriter, Limits, Manifest, read};
+use evenkeel_records::{DayWriter, Limits, Manifest, RecordsError, read, read_parts};
 use evenkeel_twin::rows::{Day, End, Row, Served, Why};
 
 /// A directory that is removed at the end of its test.
@@ -111,6 +111,43 @@ fn rows_of_several_clients_come_in_any_order_and_are_read_in_the_order_of_sendin
     assert_eq!(read.sent_ns().collect::<Vec<_>>(), expected);
     let clients: Vec<u16> = read.rows.iter().map(|row| row.client).take(6).collect();
     assert_eq!(clients, [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn a_day_read_in_parts_has_every_row_once_and_in_order() {
+    let day = day(10_000, 3);
+    let directory = Directory::new("parts");
+    let limits = Limits { file_rows: 700, ..Limits::default() };
+    let mut writer = DayWriter::create(&directory.0, &manifest(), limits).unwrap();
+    let mut sent: Vec<(u64, Row)> = day.sent_ns().zip(day.rows.iter().copied()).collect();
+    // A copy that took long comes late, in another file than its neighbours.
+    let late = sent.remove(1_300);
+    sent.insert(2_200, late);
+    for (sent_ns, row) in &sent {
+        writer.push(*sent_ns, row).unwrap();
+    }
+    writer.close().unwrap();
+    let (mut rows, mut at_ns, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+    let read = read_parts(&directory.0, 1_500, |_, part| {
+        parts.push(part.rows.len());
+        at_ns.extend(part.sent_ns());
+        rows.extend(part.rows);
+        Ok::<(), RecordsError>(())
+    });
+    assert_eq!(read.unwrap().1, 0);
+    assert!(parts.len() == 6 && parts[..5] == [1_500; 5] && parts[5] >= 1_500, "{parts:?}");
+    let expected: Vec<u64> = day.sent_ns().collect();
+    assert_eq!(at_ns, expected);
+    let numbers = |rows: &[Row]| rows.iter().map(|row| row.request).collect::<Vec<_>>();
+    assert_eq!(numbers(&rows), numbers(&day.rows));
+    // What was taken is not taken again when the rest cannot be read.
+    fs::write(&directory.files(".parquet")[13], "torn").unwrap();
+    let mut taken = 0;
+    let torn = read_parts(&directory.0, 1_500, |_, part| {
+        taken += part.rows.len();
+        Ok::<(), RecordsError>(())
+    });
+    assert!(torn.unwrap_err().to_string().contains("was it cut off") && taken < 10_000);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::table::{self, Access, BOTH, CONTAINERS, READ, ROWS, Row, WRITE};
 use super::{Denied, RuleError};
-use evenkeel_stores::resp::commands::{self, Channels, Class, Command, Local};
+use evenkeel_stores::resp::commands::{self, Channels, Class, Command, Keys, Local};
 use evenkeel_stores::resp::glob::matches;
 use evenkeel_stores::resp::request::Arguments;
 
@@ -159,7 +159,10 @@ impl Selector {
             return Ok(()); // of our own: they tell and take positions, and nothing else
         }
         let Some(index) = row_of(command, words) else {
-            return if self.allows_others { Ok(()) } else { Err(of_command(command.name)) };
+            // How it uses its keys is not known, so all must be permitted.
+            let uses_any = self.keys == Patterns::All || command.keys == Keys::None;
+            let is_permitted = self.allows_others && uses_any;
+            return if is_permitted { Ok(()) } else { Err(of_command(command.name)) };
         };
         let row = &ROWS[index];
         let has_argument = |(of, argument): &(usize, String)| {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::super::cluster::{HEAP_MIB, NODES};
 use super::super::scenario::{Arrival, Disturbance};
+use super::super::{HEAP_MIB, NODES};
 use super::{Cell, Estimate, Measurement, Report, Series, TAIL, pooled};
 use crate::bench::{ROUNDS_MIN, list, quoted, statistics};
 

@@ -1,7 +1,7 @@
 //! How a dimmer fights with what else relieves a replica, and the rules that keep it from it: each
 //! shown without its rule too.
 //!
-//! **Source**: joint study, section 4. F2, F3 and F11 are here, F9 is in `tests.rs`, F6 and F7 are
+//! **Source**: joint study, section 4. F2, F3, F9 and F11 are here, F6 and F7 are
 //! with hedges (`request/redundancy/load.rs`, `evenkeel-sim`, `tests/hedging.rs`), the others with
 //! plans (`evenkeel-geo`, `planner/tests/fights.rs`).
 
@@ -67,6 +67,41 @@ fn in_the_first_interval_of_a_step_the_law_by_arrivals_is_hardly_late_and_the_pu
         // The study: 8 % at this period, and 42 to 49 %.
         assert!(by_arrivals < 0.12, "{seed}: {by_arrivals}");
         assert!(published > 0.3, "{seed}: {published}");
+    }
+}
+
+/// F9: arrivals tell of a plan only when they have come.
+#[test]
+fn in_the_first_interval_told_by_a_plan_fewer_are_late_than_untold() {
+    // Much traffic, whose rate is known after a period; and little, where backlog tells first.
+    for (name, slots, full_ms, most) in [("1,600/s", 16, 10.0, 0.5), ("100/s", 4, 40.0, 1.0)] {
+        let late_s = 8e-3 * full_ms;
+        let late_in = |is_told: bool, seed: u64| {
+            let serving = Serving::Slots(slots);
+            let like = Likeness { serving, full_ms, cv: 0.96, ..Likeness::SHOP };
+            let setpoint = from_millis_f64(5.0 * full_ms);
+            let mut world = World::new(like, setpoint, seed);
+            let cores = Some(slots as f64);
+            let config = BrownoutConfig { setpoint, cores, ..BrownoutConfig::default() };
+            world.brownout = Brownout::new(config, Instant::ZERO, seed);
+            world.load(1.2, 10.0);
+            // Plans come at any moment of a period.
+            world.load(0.6, 20.0 + 0.029 * seed as f64);
+            if is_told {
+                let inflow = Inflow::new(1, 1.3 / 0.6).unwrap();
+                world.brownout.expect(Instant::from_secs_f64(world.now_s()), inflow);
+            }
+            let from = world.ended.len();
+            world.load(1.3, 2.5);
+            let ended = &world.ended[from..];
+            ended.iter().filter(|it| it.time_s > late_s).count() as f64 / ended.len() as f64
+        };
+        let of = |is_told: bool| -> f64 {
+            (0..20).map(|seed| late_in(is_told, seed)).sum::<f64>() / 20.0
+        };
+        let (untold, told) = (of(false), of(true));
+        println!("{name}: {:.1} % late untold, {:.1} % told", untold * 1e2, told * 1e2);
+        assert!(told < most * untold, "{name}: {told} told, {untold} untold");
     }
 }
 

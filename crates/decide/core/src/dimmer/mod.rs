@@ -11,6 +11,7 @@
 //! | `content` | what one request gets: parts in order, coin or session |
 //! | `feed_forward` | the default law: make the work of the next moment fit |
 //! | `published` | the paper's law, exact and within bounds |
+//! | `inflow` | what a plan brings before it comes |
 //! | `share` | work of full and lean requests, measured from outside |
 //! | `crowd` | who is there now, and for how long |
 //! | [`wire`] | the decision in a header's words |
@@ -26,6 +27,7 @@ mod capacity;
 mod content;
 mod crowd;
 mod feed_forward;
+mod inflow;
 mod published;
 mod share;
 pub mod wire;
@@ -38,6 +40,8 @@ use capacity::{Capacity, Sample, Seen, Serves};
 pub use content::{Choice, Content, PARTS_MAX, place_of};
 use crowd::Crowd;
 use feed_forward::{Demand, FeedForward};
+pub use inflow::Inflow;
+use inflow::{Expected, Over};
 use published::Published;
 use share::{CoresCheck, Entry, Served, ShareClock, WorkModel};
 
@@ -181,8 +185,8 @@ pub struct Brownout {
     /// Whether somebody left since the last percentile, before it could be said how long it takes.
     left_early: bool,
     arrivals: Arrivals,
-    /// How many times as many as before come by a plan, and until when the past does not show it.
-    expected: (f64, Instant),
+    /// What plans bring that arrivals do not show yet.
+    expected: Expected,
     clock: Option<ShareClock>,
     work: WorkModel,
     cores_check: CoresCheck,
@@ -207,8 +211,6 @@ const OVERDUE: u32 = 3;
 const LATE_MIN: f64 = 10.0;
 /// Capacity, over what is asked, up to which it is tried whether there is more.
 const HEADROOM: f64 = 1.3;
-/// How many times as many as before a plan may bring, and one over the least.
-const EXPECTED_MAX: f64 = 8.0;
 /// Periods of silence after which nothing is known any more.
 const PERIODS_REMEMBERED: u64 = 16;
 
@@ -229,7 +231,7 @@ impl Brownout {
             is_late: false,
             left_early: false,
             arrivals: Arrivals::default(),
-            expected: (1.0, now),
+            expected: Expected::nothing(),
             clock: config.cores.map(|cores| ShareClock::new(cores, now)),
             work: WorkModel::default(),
             cores_check: CoresCheck::default(),
@@ -338,24 +340,21 @@ impl Brownout {
         }
     }
 
-    /// From now on a plan brings so many times as many requests as the one before it, in full
-    /// requests; what is no such number says nothing.
-    ///
-    /// Arrivals tell of it only after a period, and where a plan sends a site twice its load, that
-    /// is a period of backlog (joint study, F9). It is a factor, not a rate: where the plan did not
-    /// see a surge, the arrivals still count.
-    pub fn expect(&mut self, now: Instant, factor: f64) {
+    /// From now on a plan brings so many times as many requests, in full requests; false where this
+    /// was told before, or is of an older plan than the last.
+    pub fn expect(&mut self, now: Instant, inflow: Inflow) -> bool {
         self.tick(now);
-        if !(factor >= 0.0 && factor.is_finite()) {
-            return;
+        let measured_until = self.step_at.minus(self.config.period);
+        let over = self.arrivals.over(measured_until, self.config.period);
+        if !self.expected.take(now, inflow, over) {
+            return false;
         }
-        let factor = factor.clamp(1.0 / EXPECTED_MAX, EXPECTED_MAX);
-        self.expected = (factor, now + self.config.period);
         if self.in_force == Law::FeedForward && !self.hangs(now) {
-            let demand = self.basis().map(|basis| self.demand(now, &basis));
+            let demand = self.basis().map(|basis| self.demand(measured_until, &basis));
             self.dimmer = demand.map_or(self.dimmer, |demand| self.feed_forward.dimmer(demand));
             self.published.follow(self.dimmer);
         }
+        true
     }
 
     /// What the feed-forward law goes by, as far as it is known.
@@ -526,13 +525,14 @@ impl Brownout {
         self.published.follow(self.dimmer);
     }
 
-    /// What is asked of the replica, and what waits there.
-    fn demand(&self, at: Instant, basis: &Basis) -> Demand {
+    /// What is asked of the replica, by the arrivals until then, and what waits there.
+    fn demand(&self, measured_until: Instant, basis: &Basis) -> Demand {
         let &Basis { cores, full_ms, lean_ratio } = basis;
         let expected = (1.0 - lean_ratio).mul_add(self.crowd.mean_share(), lean_ratio) * full_ms;
         let waiting = (f64::from(self.crowd.present()) - cores).max(0.0);
         let backlog_s = waiting * expected * 1e-3 / cores;
-        Demand { full_cores: self.asked_cores(at, full_ms), cores, lean_ratio, backlog_s }
+        let full_cores = self.asked_cores(measured_until, full_ms);
+        Demand { full_cores, cores, lean_ratio, backlog_s }
     }
 
     /// Tries whether there is more capacity than is believed, where that matters.
@@ -558,10 +558,11 @@ impl Brownout {
         late as f64 > expected && late * 2 > self.crowd.present() as usize
     }
 
-    fn asked_cores(&self, at: Instant, full_ms: f64) -> f64 {
-        let (factor, until) = self.expected;
-        let factor = if at < until { factor } else { 1.0 };
-        factor * self.arrivals.per_second(self.config.period) * full_ms * 1e-3
+    /// By the arrivals until then, and what a plan brings that these do not show.
+    fn asked_cores(&self, measured_until: Instant, full_ms: f64) -> f64 {
+        let period = self.config.period;
+        let factor = self.expected.left(self.arrivals.over(measured_until, period));
+        factor * self.arrivals.per_second(period) * full_ms * 1e-3
     }
 
     /// The published code knows only what was answered.
@@ -676,6 +677,17 @@ impl Arrivals {
     /// The rate over as few of the last periods as have enough arrivals: a step must show at once
     /// where there is much traffic, and noise must not where there is little.
     fn per_second(&self, period: Duration) -> f64 {
+        let (arrivals, periods) = self.enough();
+        f64::from(arrivals) / (period.as_secs_f64() * f64::from(periods.max(1)))
+    }
+
+    /// The time over which that is, where the last period ended then.
+    fn over(&self, until: Instant, period: Duration) -> Over {
+        Over { until, length: period * self.enough().1.max(1) }
+    }
+
+    /// The arrivals of so many of the last periods.
+    fn enough(&self) -> (u32, u32) {
         let mut arrivals = 0_u32;
         let mut periods = 0_u32;
         for back in 1..=self.ended {
@@ -686,7 +698,7 @@ impl Arrivals {
                 break;
             }
         }
-        f64::from(arrivals) / (period.as_secs_f64() * f64::from(periods.max(1)))
+        (arrivals, periods)
     }
 }
 

@@ -177,34 +177,74 @@ fn more_work_than_cores_is_made_to_fit_and_relief_is_felt_at_once() {
     assert_eq!(shop.brownout.dimmer(), Dimmer::FULL);
 }
 
+/// Four cores that know what both kinds of requests take, at 0.6 of what they can do; so long
+/// after a control step.
+fn calm(phase: f64) -> Shop {
+    let mut shop = Shop::new(Law::FeedForward, Some(4.0));
+    shop.play(800.0, 5.0, tenfold);
+    shop.play(240.0, 10.0 + phase, tenfold);
+    assert_eq!(shop.dimmer(), 1.0);
+    shop
+}
+
+fn tenfold(content: Content) -> f64 {
+    if content.is_full() { 10.0 } else { 1.0 }
+}
+
+fn plan(epoch: u64, factor: f64) -> Inflow {
+    Inflow::new(epoch, factor).unwrap()
+}
+
 /// The joint study's F9: arrivals tell of a plan only after a period.
 #[test]
 fn what_a_plan_brings_is_dimmed_for_before_it_comes() {
-    let work = |content: Content| if content.is_full() { 10.0 } else { 1.0 };
-    // Four cores that know what both kinds take, at 0.6 of what they can do.
-    let calm = || {
-        let mut shop = Shop::new(Law::FeedForward, Some(4.0));
-        shop.play(800.0, 5.0, work);
-        shop.play(240.0, 10.0, work);
-        assert_eq!(shop.dimmer(), 1.0);
-        shop
-    };
     let waiting = |factor: f64| {
-        let mut shop = calm();
-        shop.brownout.expect(shop.now, factor);
-        shop.play(720.0, 0.24, work); // within one period
+        let mut shop = calm(0.0);
+        shop.brownout.expect(shop.now, plan(1, factor));
+        shop.play(720.0, 0.24, tenfold); // within one period
         shop.queue.len()
     };
     let (told, untold) = (waiting(3.0), waiting(1.0));
     assert!(2 * told < untold, "{told} wait where the plan told it, {untold} where it did not");
-    for nonsense in [f64::NAN, -1.0, f64::INFINITY] {
-        assert_eq!(waiting(nonsense), untold);
-    }
-    // A plan that brings nothing after all: a period later the arrivals count again.
-    let mut shop = calm();
-    shop.brownout.expect(shop.now, 8.0);
+    // A plan that brings nothing after all: two periods later the arrivals count again.
+    let mut shop = calm(0.0);
+    shop.brownout.expect(shop.now, plan(1, 8.0));
     assert!(shop.dimmer() < 0.2, "{}", shop.dimmer());
-    shop.play(240.0, 0.6, work);
+    shop.play(240.0, 0.6, tenfold);
+    assert_eq!(shop.dimmer(), 1.0);
+}
+
+/// Plans and control steps have clocks of their own: what the arrivals show in part must not be
+/// multiplied as if they did not show it.
+#[test]
+fn what_a_plan_brings_counts_once_whenever_in_a_period_it_comes() {
+    // 720 requests/s for 400: a utilisation from 1 to 1.1 leaves this much content.
+    let fitting = 0.45..0.65;
+    for phase in 0..10 {
+        let mut shop = calm(0.01 + 0.025 * f64::from(phase));
+        shop.brownout.expect(shop.now, plan(1, 3.0));
+        for step in 0..4 {
+            assert!(fitting.contains(&shop.dimmer()), "{phase}, {step}: {}", shop.dimmer());
+            let due = shop.brownout.due();
+            while shop.brownout.due() == due {
+                shop.play(720.0, 1e-3, tenfold);
+            }
+        }
+    }
+}
+
+/// Several proxies tell the same, and one of them later.
+#[test]
+fn a_plan_that_is_told_again_or_is_over_changes_nothing() {
+    let mut shop = calm(0.1);
+    assert!(shop.brownout.expect(shop.now, plan(5, 3.0)));
+    let once = shop.dimmer();
+    for (epoch, factor) in [(5, 3.0), (5, 0.2), (4, 8.0)] {
+        assert!(!shop.brownout.expect(shop.now, plan(epoch, factor)));
+        assert_eq!(shop.dimmer(), once);
+    }
+    // The next one takes it back before anything came.
+    assert!(shop.brownout.expect(shop.now, plan(6, 1.0 / 3.0)));
     assert_eq!(shop.dimmer(), 1.0);
 }
 

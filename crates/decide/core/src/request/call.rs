@@ -122,6 +122,8 @@ pub struct Attempt {
     pub(crate) origin: Origin,
     /// Whether the policy that is tried out decided.
     pub(crate) is_explored: bool,
+    /// The answer's length in bits, for the record.
+    pub(crate) size: u8,
 }
 
 /// The request that a copy is of.

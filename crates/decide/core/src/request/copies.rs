@@ -63,12 +63,52 @@ pub struct CopyRecord {
     pub is_explored: bool,
     /// How it ended.
     pub end: CopyEnd,
+    /// The answer's length, as [`bits`] has it.
+    pub size: u8,
+}
+
+/// How many bits a length in bytes has: 0 to 64. 0: nothing, or unknown.
+#[inline]
+pub const fn bits(bytes: u64) -> u8 {
+    (u64::BITS - bytes.leading_zeros()) as u8
 }
 
 /// Who is told of copies.
 pub trait CopySink: Debug + Send {
     /// This copy has its outcome.
     fn copy_ended(&mut self, copy: &CopyRecord);
+
+    /// The number that a request of this dispatcher has among those of all: what an agent is told.
+    fn number(&self, request: u64) -> u64 {
+        request
+    }
+}
+
+/// One copy as the agent before its replica saw it, when it has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServedRecord {
+    /// The number that its request came with ([`CopySink::number`]); 0 for none.
+    pub number: u64,
+    /// When it came.
+    pub arrived_at: Instant,
+    /// From then until it was served, ns; if it never was, until it left.
+    pub wait_ns: u64,
+    /// From then until it left, ns.
+    pub service_ns: u64,
+    /// Requests that were there when it came.
+    pub queue: u32,
+    /// Whether nothing of its content was left out.
+    pub is_full: bool,
+    /// How it ended.
+    pub end: CopyEnd,
+    /// The answer's length, as [`bits`] has it.
+    pub size: u8,
+}
+
+/// Who is told of what an agent saw.
+pub trait ServedSink: Debug + Send {
+    /// This copy has left.
+    fn copy_left(&mut self, copy: &ServedRecord);
 }
 
 /// Which windows are those of the policy that is tried out.

@@ -562,6 +562,7 @@ impl Dispatcher {
             learnt,
             origin,
             is_explored,
+            size: 0,
         }
     }
 

@@ -31,16 +31,23 @@
 //! **Without a profile** ([`Prior::Guess`]) the scale is believed to be little, and more as more is
 //! served in time.
 //!
-//! **When it misleads.** A queue that an overload left looks like less speed for some periods. A
-//! site that collapsed, and is asked for little since, is believed again after half an hour. A
-//! site that dims without telling it looks fast. Of several sizes the first one counts. What never
-//! comes near the knee says little about where it is: until then the profile stands.
+//! **After a server more** nothing is learnt for [`SETTLES`]: who returns gets its share only once
+//! it has proven itself, and until then the others dim at a load that all can serve.
+//!
+//! **After an overload** periods of less load in which requests are late still are not learnt for
+//! twice as long as it lasted ([`Backlog`]): they wait for those that came before.
+//!
+//! **When it misleads.** A site that collapsed, and is asked for little since, is believed again
+//! after half an hour. A site that dims without telling it looks fast. Of several sizes the first
+//! one counts. What never comes near the knee says little about where it is: until then the profile
+//! stands.
 //!
 //! Source: the filter is the forward step of a hidden Markov model with restarts (fixed share,
 //! Herbster and Warmuth 1998); what errors of the load axis cost is from the joint study, 3.3.
 
 use std::collections::BTreeMap;
 
+use super::backlog::Backlog;
 use super::{Conditions, Family};
 use crate::learnt::{LEARNT_PPM, Learnt, MISS_MIN, with_odds};
 use evenkeel_core::time::Duration;
@@ -82,6 +89,10 @@ const LEVEL_CHANGE: f64 = 0.15;
 /// Periods without which a load is not known, and standard errors below what was measured there.
 const LEVEL_PERIODS_MIN: f64 = 3.0;
 const LEVEL_SIGMAS: f64 = 3.0;
+/// How long a site with a server more is not measured: as long as an ejection lasts, and a trial.
+const SETTLES: Duration = Duration::from_secs(10);
+/// Who comes again within this time is not waited for.
+const SETTLES_EVERY: Duration = Duration::from_secs(60);
 /// The quantile of the scale that plans use.
 const BOUND: f64 = 0.25;
 
@@ -146,6 +157,11 @@ pub struct Learner {
     prior: Vec<f64>,
     weights: Vec<f64>,
     is_contradicted: bool,
+    /// The servers of the last period, how long ago there was one more, and how long it needs.
+    servers: Option<u32>,
+    grown_ago: Duration,
+    settles: Duration,
+    backlog: Backlog,
 }
 
 impl Learner {
@@ -168,6 +184,10 @@ impl Learner {
             likely: Learnt::AS_PROFILED,
             levels: BTreeMap::new(),
             levels_scale: 1.0,
+            servers: None,
+            grown_ago: Duration::MAX,
+            settles: Duration::ZERO,
+            backlog: Backlog::NONE,
         };
         learner.restart();
         learner
@@ -179,6 +199,7 @@ impl Learner {
         self.prior = self.prior_with(RIGHT);
         self.weights.clone_from(&self.prior);
         self.levels.clear();
+        self.backlog = Backlog::NONE;
         (self.believed, self.likely) = (self.quantile(BOUND), self.quantile(0.5));
     }
 
@@ -202,7 +223,8 @@ impl Learner {
     /// Learns what a period of this length showed. `family` is the curve as profiled, from inside
     /// the site, hedged if requests were; `conditions` say how many servers served, without bias.
     ///
-    /// A period without requests, load or servers, or with more misses than requests, says nothing.
+    /// A period without requests, load or servers, or with more misses than requests, says nothing,
+    /// nor do those after a server has come, or an overload has gone.
     pub fn observe(
         &mut self,
         over: Duration,
@@ -210,10 +232,16 @@ impl Learner {
         conditions: &Conditions,
         seen: &Seen,
     ) {
+        if !self.is_settled(over, conditions.servers) {
+            return;
+        }
         let work = seen.load.value() * seen.work.value();
         let conditions = Conditions { learnt: Learnt::AS_PROFILED, ..*conditions };
         let Some(load) = family.profiled(work, &conditions) else { return };
         if seen.requests == 0 || seen.missed > seen.requests || !(load > 0.0 && load.is_finite()) {
+            return;
+        }
+        if self.backlog.is_felt(over, load, [seen.requests, seen.missed]) {
             return;
         }
         let evidence = self.evidence(family, conditions.write_share, load, seen);
@@ -238,6 +266,18 @@ impl Learner {
         self.likely = self.quantile(0.5);
         self.note_level(over, load, seen);
         self.believed = self.raised(self.quantile(BOUND), family, conditions.write_share);
+    }
+
+    /// One that comes and goes again and again is not waited for each time.
+    fn is_settled(&mut self, over: Duration, servers: u32) -> bool {
+        let has_grown = self.servers.replace(servers).is_some_and(|before| before < servers);
+        self.grown_ago = self.grown_ago.saturating_add(over);
+        if has_grown && self.grown_ago >= SETTLES_EVERY {
+            (self.settles, self.grown_ago) = (SETTLES, Duration::ZERO);
+        } else {
+            self.settles = self.settles.saturating_sub(over);
+        }
+        self.settles.is_zero()
     }
 
     fn note_level(&mut self, over: Duration, load: f64, seen: &Seen) {

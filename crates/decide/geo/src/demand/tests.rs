@@ -144,3 +144,58 @@ fn writes_are_a_share_of_the_same_time_and_what_waits_is_that_of_now() {
     let lately = meter.note(Instant::from_millis(8_000), alone(400, 100), 0);
     assert_eq!((lately.demand, lately.writes_ppm), (0.0, 0));
 }
+
+/// A site that served 360/s in time, and a moment later a quarter of that.
+struct Collapsed {
+    demand: DemandMeter,
+    second: u64,
+    ended: u64,
+    missed: u64,
+}
+
+impl Collapsed {
+    fn new() -> Self {
+        let demand = DemandMeter::default();
+        let mut this = Self { demand, second: 0, ended: 0, missed: 0 };
+        assert_eq!(this.serve(5, 400, 0), 360.0);
+        // A site that is sent four times what is believed gets 70 % of the load that was too much.
+        assert!((this.serve(3, 400, 300) - 360.0 * 0.7 / 4.0).abs() < 0.1);
+        this
+    }
+
+    /// So many seconds, in each of which so many end and miss, nine of ten of them here; what the
+    /// site is then believed to serve in time.
+    fn serve(&mut self, seconds: u64, ended: u64, missed: u64) -> f64 {
+        let mut believed = 0.0;
+        for _ in 0..seconds {
+            self.second += 1;
+            (self.ended, self.missed) = (self.ended + ended, self.missed + missed);
+            let counts = counts([0, 0], self.ended, self.missed, 0);
+            let lately = self.demand.note(Instant::from_millis(1_000 * self.second), counts, 0);
+            believed = lately.in_time[0];
+        }
+        believed
+    }
+}
+
+#[test]
+fn a_site_that_collapsed_for_a_moment_is_believed_again_as_it_serves() {
+    let mut site = Collapsed::new();
+    // 63/s are believed, and 270/s are served in time: twice as much after each minute.
+    let believed = site.serve(60, 300, 0);
+    assert!((120.0..135.0).contains(&believed), "{believed}");
+    let believed = site.serve(120, 300, 0);
+    assert_eq!(believed, 270.0);
+}
+
+#[test]
+fn a_site_that_collapsed_is_not_believed_for_what_is_late_or_little() {
+    let mut site = Collapsed::new();
+    // Of those half an hour forgets two fifths, as before.
+    let believed = site.serve(1_800, 300, 30);
+    assert!((63.0..92.0).contains(&believed), "a tenth was late: {believed}");
+    let mut site = Collapsed::new();
+    site.serve(1_800, 60, 0);
+    let believed = site.serve(1, 300, 0);
+    assert!((54.0..92.0).contains(&believed), "54/s say nothing about more: {believed}");
+}

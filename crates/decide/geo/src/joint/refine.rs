@@ -104,11 +104,12 @@ impl<'a> Refining<'a> {
     fn is_allowed(&self, one: &Move) -> bool {
         let &Move { origin, to, .. } = one;
         let (row, problem) = (&self.rates[origin], self.problem);
-        let load = || self.rates.iter().map(|row| row[to]).sum::<u32>();
-        to == origin
-            || (row[to] <= problem.limit(origin, to)
-                && row[origin] >= problem.kept(origin, problem.demand()[origin])
-                && load() <= problem.bounds()[to])
+        let is_sent = row[to] <= problem.limit(origin, to)
+            && row[origin] >= problem.kept(origin, problem.demand()[origin]);
+        let load: u32 = self.rates.iter().map(|row| row[to]).sum();
+        // Its own users may always be served.
+        let most = problem.bounds()[to].max(problem.demand()[to]);
+        (to == origin || is_sent) && load <= most
     }
 
     fn cost(&mut self, site: usize) -> u64 {

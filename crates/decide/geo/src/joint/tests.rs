@@ -256,6 +256,20 @@ fn limits_bounds_and_writes_hold_when_quanta_are_moved() {
     assert!(load(1) <= 24 && load(2) <= 22, "{bounded:?}");
 }
 
+/// The users of a site that is full with others' are not taken home beyond its bound.
+#[test]
+fn a_bound_holds_when_users_are_taken_home() {
+    let mut curves = steep(3, 1_000, 300, 0);
+    curves[0][0].fill(1_000_000); // nobody serves them there
+    let limit = u32::MAX;
+    let limits = [vec![limit, limit, 0], vec![limit; 3], vec![limit; 3]];
+    let problem = Problem::new(vec![20, 90, 10], curves).unwrap();
+    let problem = problem.with_saturation(vec![1_000; 3]).unwrap();
+    let problem = problem.with_bounds(vec![limit, 100, limit]).unwrap();
+    let planned = plan(&joint(&problem.with_limits(&limits).unwrap(), None, &Prices::default()));
+    assert_eq!(planned.answer.loads[1], 100, "{:?}", planned.answer.rates);
+}
+
 /// What one more request costs is not asked of a way that takes no more.
 #[test]
 fn the_price_of_a_demand_is_of_a_place_that_may_serve_one_more() {

@@ -10,7 +10,8 @@
 //! | file | does |
 //! |---|---|
 //! | this file | what is to be planned, and [`Planner::plan`] from top to bottom |
-//! | `inputs` | rows and curves → quanta and tables: the [`Problem`](super::Problem) |
+//! | `inflow` | what a plan brings a site beyond the one before it |
+//! | `inputs` | rows and curves → quanta and tables: the [`Problem`] |
 //! | `outcome` | the [`Plan`]: a row for every site, and why |
 //! | `priced` | the same with dimmers and hedges, by price |
 //! | `settings` | what must be set alike at all sites, one by one |
@@ -38,6 +39,7 @@
 //! **When it misleads.** Demand is a mean over the past: a surge is planned for an epoch later, and
 //! meanwhile the splitter's cap protects who receives. Curves are steady states.
 
+mod inflow;
 mod inputs;
 mod outcome;
 mod priced;
@@ -54,14 +56,17 @@ use super::epoch::{RATE_MAX, SiteId, Snapshot, StableHash};
 use super::learnt::Learnt;
 use super::question::{Objective, Target};
 use super::{
-    ALL_PPM, Effort, OVERLOAD_PPM_MAX, Overload, PRICE_MAX, Question, SITES_MAX, WEIGHT_MAX, solve,
+    ALL_PPM, Effort, OVERLOAD_PPM_MAX, Overload, PRICE_MAX, Problem, Question, SITES_MAX,
+    WEIGHT_MAX, solve,
 };
 use evenkeel_core::time::{Duration, nanos};
 use evenkeel_core::units::{OutOfRange, Probability, Weight};
 
+pub use inflow::Inflows;
 use inputs::Inputs;
 pub use outcome::Plan;
 use priced::ByPrice;
+pub(crate) use priced::Came;
 pub use priced::Pricing;
 pub use settings::Setting;
 
@@ -375,6 +380,18 @@ impl Planner {
             let planned = by_price.plan(snapshot, &inputs, &problem);
             return Plan::new(snapshot, inputs, problem, planned.answer.clone()).at(planned);
         }
+        self.answered(snapshot, inputs, problem)
+    }
+
+    /// The plan of an epoch by the aim alone, also where plans are by price: redirects in a loop of
+    /// their own.
+    pub(crate) fn plan_by_aim(&self, snapshot: &Snapshot) -> Plan {
+        let inputs = Inputs::new(self, snapshot);
+        let problem = inputs.problem(self, snapshot);
+        self.answered(snapshot, inputs, problem)
+    }
+
+    fn answered(&self, snapshot: &Snapshot, inputs: Inputs, problem: Problem) -> Plan {
         let question = self.question(problem.demand_total());
         let answer = solve(&problem, &question).expect("settings were checked for these sites");
         Plan::new(snapshot, inputs, problem, answer)

@@ -95,16 +95,48 @@ impl Planner {
     }
 }
 
+/// Demand that came, priced.
+#[derive(Debug)]
+pub(crate) struct Came {
+    /// The quantum, in requests per 1,000 s.
+    pub(crate) unit_per_1000_s: u64,
+    /// By site, what came, in requests per 1,000 s.
+    pub(crate) demand_per_1000_s: Vec<u64>,
+    /// The same in quanta, rounded up.
+    pub(crate) demand_quanta: Vec<u32>,
+    /// What it costs.
+    pub(crate) joint: Joint,
+}
+
+impl Planner {
+    /// What a snapshot's demand costs; `None` where plans are not by price.
+    pub(crate) fn came(&self, snapshot: &Snapshot) -> Option<Came> {
+        let by_price = self.by_price.as_ref()?;
+        let inputs = Inputs::new(self, snapshot);
+        let problem = inputs.problem(self, snapshot);
+        Some(Came {
+            joint: by_price.joint(snapshot, &inputs, &problem),
+            unit_per_1000_s: inputs.unit_per_1000_s,
+            demand_quanta: problem.demand().to_vec(),
+            demand_per_1000_s: inputs.demand_per_1000_s,
+        })
+    }
+}
+
 impl ByPrice {
     /// The plan of an epoch, of this problem.
     pub(super) fn plan(&self, snapshot: &Snapshot, inputs: &Inputs, problem: &Problem) -> Planned {
+        let joint = self.joint(snapshot, inputs, problem);
+        joint.plan(joint.effort()).expect("a problem that was taken has a plan")
+    }
+
+    fn joint(&self, snapshot: &Snapshot, inputs: &Inputs, problem: &Problem) -> Joint {
         let hedged = self.hedged.as_ref().map(|(planner, extra_ppm)| Hedged {
             curves: curves(&inputs.problem(planner, snapshot)),
             extra_ppm: *extra_ppm,
         });
         let joint = Joint::new(problem, hedged.as_ref(), &self.services, &self.prices);
-        let planned = joint.and_then(|joint| joint.plan(joint.effort()));
-        planned.expect("services and prices were checked")
+        joint.expect("services and prices were checked")
     }
 
     /// Prices as numbers, for what must be set alike.

@@ -11,6 +11,8 @@ use evenkeel_core::units::Rate;
 use proptest::prelude::*;
 
 mod fights;
+mod inflow;
+mod past;
 mod priced;
 mod unequal;
 

@@ -16,7 +16,8 @@
 //!
 //! **Return.** When the arrangement would miss the target with what is forecast of the next
 //! [`Settings::lead`] (or twice as long as the way down took), when nothing is forecast of it, or
-//! when answers are late in two windows in a row, home is the goal until it is reached.
+//! when answers are late in two windows in a row, home is the goal until it is reached. After late
+//! answers nothing is closed for half a day: what was closed for would be closed for again.
 //!
 //! **One step at a time.** Steps are the first difference between what there is and the goal, so
 //! one that failed is said again, and one that is done is not. An arrangement that no step of ours
@@ -185,6 +186,8 @@ pub struct Nights {
     begun: Instant,
     took: Duration,
     late: u32,
+    /// Before that nothing is closed.
+    closes_from: Instant,
 }
 
 impl Nights {
@@ -201,6 +204,7 @@ impl Nights {
             begun: Instant::ZERO,
             took: Duration::ZERO,
             late: 0,
+            closes_from: Instant::ZERO,
         }
     }
 
@@ -239,6 +243,9 @@ impl Nights {
         {
             (self.is_returning, self.goal) = (true, self.home.clone());
             self.expected = None;
+            if self.late >= LATE_WINDOWS {
+                self.closes_from = seen.now + self.settings.day / 2;
+            }
             return Ok(self.go_on(seen, &why));
         }
         if self.goal.is_some() && (self.is_returning || seen.unsound.is_none()) {
@@ -332,6 +339,10 @@ impl Nights {
         per_s: f64,
     ) -> Result<Choice, OutOfRange> {
         let stays = self.settings.stays;
+        if seen.now < self.closes_from {
+            let why = "answers were late with fewer nodes less than half a day ago".to_owned();
+            return Ok(self.choice(None, why));
+        }
         let Some(peak) = self.days.peak(seen.now, stays, per_s) else {
             let choice = self.choice(None, "a whole day has not been seen yet".to_owned());
             return Ok(Choice { stage: Stage::Learning, ..choice });

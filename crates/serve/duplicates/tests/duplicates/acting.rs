@@ -170,15 +170,16 @@ impl Drop for Stumbles {
     }
 }
 
-/// One duplicate that stumbles is not enough: the spare one is taken. Where nothing stumbles any
-/// more, one is: the other goes.
+/// One duplicate that stumbles is not enough: a spare one is taken, the first that answers. Where
+/// nothing stumbles any more, one is: the other goes.
 #[test]
 fn a_duplicate_comes_where_one_stumbles_and_goes_where_none_does() {
     let act = |config: &mut DuplicatesConfig| {
         config.manager = acts(20 * MS, 0.9, Duration::from_millis(1_500));
         config.shards = 1; // so that there is nothing to part
     };
-    let Some(mut world) = World::with_spares("acts", 1, 1, act) else { return };
+    let Some(mut world) = World::with_spares("acts", 1, 2, act) else { return };
+    world.redises[1].kill();
     let load =
         Load { keys: &["a", "b", "c", "d", "e", "f"], per_s: 400.0, seed: 1, half_day: None };
     let stumbles = Mutex::new(Some(Stumbles::of(world.redises[0].program.id().unwrap(), 1)));
@@ -198,7 +199,7 @@ fn a_duplicate_comes_where_one_stumbles_and_goes_where_none_does() {
     assert_eq!(world.state().disagreements, 0);
     world.stop();
     // Also without the one that went.
-    world.redises[1].kill();
+    world.redises[2].kill();
     world.restart();
     let (mut client, mut direct) = (world.client(), world.redises[0].client());
     for (key, holds) in holds {
@@ -296,14 +297,15 @@ fn shards_move_away_from_where_the_queue_is_too_long() {
     }
 }
 
-/// A day of 80 s whose first half is night. In the second night one of two partitions goes, since
+/// A day of 60 s whose first half is night. In the second night one of two partitions goes, since
 /// the other has room for both; it is back before the morning, and keys are what they were.
 #[test]
 fn a_partition_goes_for_the_night_and_is_back_before_the_morning() {
-    const HALF: Duration = Duration::from_secs(40);
+    const HALF: Duration = Duration::from_secs(30);
     let act = |config: &mut DuplicatesConfig| {
         let night = NightSettings {
-            lead: Duration::from_secs(15),
+            stays: Duration::from_secs(12),
+            lead: Duration::from_secs(8),
             ..NightSettings::of_days(2 * HALF, std::num::NonZeroU32::MIN)
         };
         let manager = acts(50 * MS, 0.85, Duration::from_millis(1_500));
@@ -325,7 +327,15 @@ fn a_partition_goes_for_the_night_and_is_back_before_the_morning() {
         state.partitions.iter().map(|it| it.duplicates.len()).sum()
     };
     let holds = under_load(&world, &[load(&BUSY, 4), load(&QUIET, 5)], || {
-        block_until_within(3 * HALF, "a partition is closed", || nodes(&world.state()) == 1);
+        let mut windows = 0;
+        block_until_within(3 * HALF, "a partition is closed", || {
+            let state = world.state();
+            if let Some(advice) = state.advice.as_ref().filter(|advice| advice.windows != windows) {
+                windows = advice.windows;
+                println!("{:?}: {:?}", begun.elapsed(), advice.night);
+            }
+            nodes(&state) == 1
+        });
         let closed = begun.elapsed();
         assert!(closed > 2 * HALF, "after {closed:?}: no day had been seen");
         until(&world, "it is back", |state| {

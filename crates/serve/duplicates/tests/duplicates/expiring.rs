@@ -424,3 +424,29 @@ fn a_write_that_all_do_too_late_is_done_again() {
     assert_eq!(client.ask(&["GET", "k"]), bulk("1"), "and the new one has no deadline");
     are_equal(&clocks);
 }
+
+/// Nobody looks at the key when its deadline passes, so the log has no `DEL` of it: done again
+/// behind it, the second increment would make a new key that never expires.
+#[test]
+fn what_has_expired_does_not_come_back_with_who_lost_it() {
+    let Some(mut clocks) = start("expired-comes-back", |_| {}) else { return };
+    let mut client = clocks.world.client();
+    let mut until = 0;
+    for key in ["a", "b"] {
+        assert_eq!(client.ask(&["INCR", key]), number(1));
+        assert_eq!(client.ask(&["PEXPIRE", key, "1500"]), number(1));
+        assert_eq!(client.ask(&["INCR", key]), number(2));
+        until = now_ms() + 1_500;
+    }
+    clocks.world.settle();
+    clocks.redises[0].kill();
+    block_until("it is gone", || clocks.world.live() == 2);
+    assert_eq!(client.ask(&["INCR", "stays"]), number(1));
+    block_until("the deadlines have passed", || now_ms() > until + 100);
+    clocks.redises[0].wipe();
+    clocks.redises[0].start();
+    clocks.world.wait_live(3, super::beside::SOON);
+    are_equal(&clocks);
+    let held = contents(&mut clocks.redises[0].client());
+    assert!(!held.contains_key("a") && held.contains_key("stays"), "{held:?}");
+}

@@ -21,6 +21,7 @@ mod hold;
 #[cfg(target_os = "linux")]
 mod key_events;
 mod keyspaces;
+mod kinds;
 mod mixed;
 mod one_server;
 mod online;

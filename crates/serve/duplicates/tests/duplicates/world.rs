@@ -180,6 +180,11 @@ impl World {
         self.running = None;
     }
 
+    /// What the front kept, which does not run, is gone.
+    pub fn remove_files(&self) {
+        std::fs::remove_dir_all(&self.config.log_directory).unwrap();
+    }
+
     /// Starts the front, after ending the one that runs.
     pub fn restart(&mut self) {
         self.running = None;
@@ -243,7 +248,7 @@ impl World {
         self.info().matches("state=in-sync").count()
     }
 
-    fn info(&self) -> String {
+    pub fn info(&self) -> String {
         self.client().ask(&["INFO"]).text().expect("a text").to_owned()
     }
 

@@ -22,14 +22,18 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use evenkeel_core::Instant;
-use evenkeel_core::dimmer::{Brownout, Choice, Content, DimmerState, End, Ticket, place_of};
+use evenkeel_core::dimmer::{
+    Brownout, Choice, Content, DimmerState, End, Inflow, Ticket, place_of,
+};
 use evenkeel_core::units::Dimmer;
 use http::HeaderValue;
 use http::header::COOKIE;
 use http_body::Body as _;
 
+use crate::agent_state::{BrownoutState, InflowCounts};
 use crate::brownout;
 use crate::config::{DimmerConfig, Inbound, Session, Switch};
+use crate::inflow::NoInflow;
 use evenkeel_http::{self as engine, Body, FieldValue, Fields, Request, Response, SendError};
 use evenkeel_runtime::clock::Clock;
 
@@ -48,6 +52,7 @@ pub(super) struct Dimming {
     elsewhere: Cell<(u64, u64)>,
     /// Whether the application refused connections when it was last asked.
     is_refusing: Cell<bool>,
+    inflows: Cell<InflowCounts>,
 }
 
 impl Dimming {
@@ -60,11 +65,24 @@ impl Dimming {
             switch: Cell::default(),
             elsewhere: Cell::default(),
             is_refusing: Cell::new(false),
+            inflows: Cell::default(),
             config: config.clone(),
             clock,
         };
         dimming.set_switch(config.switch);
         Rc::new(dimming)
+    }
+
+    /// What a request says that a plan brings.
+    pub(super) fn expect(&self, now: Instant, inflow: Result<Option<Inflow>, NoInflow>) {
+        let mut counts = self.inflows.get();
+        match inflow {
+            Ok(None) => return,
+            Ok(Some(inflow)) if self.brownout.borrow_mut().expect(now, inflow) => counts.taken += 1,
+            Ok(Some(_)) => counts.old += 1,
+            Err(NoInflow) => counts.invalid += 1,
+        }
+        self.inflows.set(counts);
     }
 
     /// A request arrives: decides what it is served and tells the application.
@@ -100,19 +118,16 @@ impl Dimming {
         self.brownout.borrow_mut().hold(switch.holds());
     }
 
-    pub(super) fn switch(&self) -> Switch {
-        self.switch.get()
-    }
-
-    /// What the dimmer knows and does; requests elsewhere are not among those it counts.
-    pub(super) fn state(&self) -> DimmerState {
+    /// How it stands; requests elsewhere are not among those it counts.
+    pub(super) fn stands(&self) -> BrownoutState {
         let state = self.brownout.borrow().state();
         let (full, reduced) = self.elsewhere.get();
-        DimmerState {
+        let state = DimmerState {
             full: state.full.saturating_sub(full),
             reduced: state.reduced.saturating_sub(reduced),
             ..state
-        }
+        };
+        BrownoutState { state, switch: self.switch.get(), inflows: self.inflows.get() }
     }
 
     /// Takes every control step when it is due: somebody reads the dimmer of an idle replica.

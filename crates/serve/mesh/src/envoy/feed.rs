@@ -222,7 +222,6 @@ impl Plane {
     }
 
     /// Grows whenever any assignment changes.
-    #[cfg(feature = "envoy")]
     pub(super) fn revisions(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }

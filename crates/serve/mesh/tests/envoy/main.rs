@@ -3,7 +3,6 @@
 //! The bootstraps are those of `docs/envoy.md`. Without an Envoy the tests say so and pass by.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
-#![cfg_attr(not(feature = "envoy"), expect(dead_code, reason = "some of it is for gRPC only"))]
 
 mod server;
 
@@ -93,10 +92,7 @@ impl World {
             std::thread::spawn(move || {
                 worker_runtime().unwrap().block_on(async {
                     plane.spawn(vec![sources], clock, Some(&directory));
-                    #[cfg(feature = "envoy")]
                     tokio::task::spawn_local(evenkeel_mesh::envoy::serve(plane, listener));
-                    #[cfg(not(feature = "envoy"))]
-                    drop(listener);
                     let _ = stopping.wait_for(|stop| *stop).await;
                 });
             })
@@ -134,6 +130,7 @@ impl World {
             good_until,
             spare_per_1000_s: Vec::new(),
             hedges: evenkeel_geo::epoch::SiteSet::first(2),
+            inflow: None,
         };
         self.directives.send_replace(Some(Arc::new(directive)));
     }
@@ -143,7 +140,6 @@ impl World {
         bootstraps()[1].replace("/run/evenkeel", self.directory.to_str().unwrap())
     }
 
-    #[cfg(feature = "envoy")]
     fn over_grpc(&self) -> String {
         let port = format!("port_value: {}", self.port);
         bootstraps()[0].replace("port_value: 18000", &port)
@@ -324,7 +320,6 @@ fn rewrite(path: &Path, from: &str, to: &str) {
     std::fs::rename(temporary, path).unwrap();
 }
 
-#[cfg(feature = "envoy")]
 mod grpc {
     use super::*;
 

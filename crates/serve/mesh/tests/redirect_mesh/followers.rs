@@ -462,7 +462,7 @@ fn without_the_controller_followers_serve_at_home_until_it_is_back() {
 
 /// The first words of a follower, by hand.
 fn hello(sites: u32) -> Vec<u8> {
-    let mut hello = vec![2]; // the version
+    let mut hello = vec![3]; // the version
     hello.extend(7_u64.to_le_bytes());
     hello.push(1);
     hello.extend([sites, 0, 0].into_iter().flat_map(u32::to_le_bytes));

@@ -97,6 +97,10 @@ fn sites_that_plan_by_price_agree_too_and_say_what_one_more_request_costs() {
             assert!(site.work_ratio.unwrap() <= 1.0 && site.dimmer_ratio > 0.5, "{site:?}");
         }
         assert!(priced.sites[0].one_more > 0.0 && priced.cost_per_s > 0.0, "{priced:?}");
+        until(SOON, "an epoch that was replayed", || world.site(0).state().hour.is_some()).await;
+        let hour = world.site(0).state().hour.clone().unwrap();
+        assert!(hour.epochs > 0 && hour.requests_per_s > 0.0, "{hour:?}");
+        assert_eq!(hour.loops.copies, 0.0, "nothing is known of hedges here");
     });
 }
 

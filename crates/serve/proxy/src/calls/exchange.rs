@@ -98,6 +98,14 @@ pub trait Protocol: Sized + 'static {
         answer: &mut Result<Self::Answer, Self::Error>,
     ) -> Outcome;
 
+    /// How many bytes an answer has, where that is known.
+    fn size(_answer: &Self::Answer) -> Option<u64> {
+        None
+    }
+
+    /// Has the agents told the number of a request with each copy, from now on; `None`: no longer.
+    fn tell_number(_: &Self::Upstream, _: &mut Self::Request, _number: Option<u64>) {}
+
     /// Takes back what an attempt did not send.
     ///
     /// # Errors
@@ -149,12 +157,16 @@ impl<P: Protocol> Exchange<P> {
     /// clock was read for it: by [`Record::of`], or since.
     pub fn open(
         upstream: Rc<P::Upstream>,
-        request: P::Request,
+        mut request: P::Request,
         choice: Option<SiteChoice>,
         record: Record,
     ) -> Box<Self> {
         let datacenter = choice.as_ref().map_or(HOME, SiteChoice::datacenter);
         let call = open::<P>(&upstream, datacenter, &request);
+        let number = call.number();
+        if number.is_some() {
+            P::tell_number(&upstream, &mut request, number);
+        }
         let calls = P::calls(&upstream);
         let attempts = Attempts::new(calls, calls.read_at() + P::total(&upstream, &request));
         // It is large, and lives in futures: there it would be copied each time one is moved.
@@ -263,6 +275,7 @@ impl<P: Protocol> Exchange<P> {
     /// Learns from an answer and keeps it for the client.
     fn take(&mut self, copy: usize, mut answer: Result<P::Answer, P::Error>) -> Option<P::Answer> {
         let Pending { mut attempt, .. } = self.attempts.release(copy)?;
+        note_size::<P>(&mut attempt, &answer);
         let outcome = P::learn(&self.upstream, &attempt, &mut answer);
         self.call.settle(attempt.learn(&outcome));
         self.note(Event::Learnt { copy, outcome });
@@ -358,6 +371,7 @@ impl<P: Protocol> Exchange<P> {
         P::reroute(&self.upstream, &mut self.request, choice);
         let datacenter = choice.datacenter();
         self.call = open::<P>(&self.upstream, datacenter, &self.request); // closes the one before
+        P::tell_number(&self.upstream, &mut self.request, self.call.number());
         self.attempts.clear();
         self.note(Event::BegunAgain { datacenter });
     }
@@ -436,6 +450,10 @@ fn may_begin_again(refusal: Option<Refusal>, replay: Replay) -> bool {
     }
 }
 
+fn note_size<P: Protocol>(attempt: &mut OpenAttempt, answer: &Result<P::Answer, P::Error>) {
+    answer.as_ref().ok().and_then(P::size).into_iter().for_each(|bytes| attempt.note_size(bytes));
+}
+
 type Answering<P> =
     Pin<Box<dyn Future<Output = Result<<P as Protocol>::Answer, <P as Protocol>::Error>>>>;
 
@@ -455,6 +473,7 @@ async fn await_pair<P: Protocol>(
     let Some(mut answer) = answer else {
         return pending.attempt.learn_late(&Outcome::Failed(Failure::TimedOut));
     };
+    note_size::<P>(&mut pending.attempt, &answer);
     let outcome = P::learn(&upstream, &pending.attempt, &mut answer);
     pending.attempt.learn_late(&outcome);
     if answer.as_ref().is_ok_and(P::is_whole) {
@@ -472,6 +491,7 @@ async fn await_loser<P: Protocol>(
     let mut answer = answer.await;
     if !attempt.is_learnt() {
         P::calls(&upstream).tick();
+        note_size::<P>(&mut attempt, &answer);
         let outcome = P::learn(&upstream, &attempt, &mut answer);
         attempt.learn_late(&outcome);
     }

@@ -71,6 +71,12 @@ impl OpenCall {
         Some(OpenAttempt { calls, datacenter, attempt, wants_notice: false, notice })
     }
 
+    /// The number that agents are told of it; `None` where nothing is recorded.
+    pub(super) fn number(&self) -> Option<u64> {
+        let call = self.call.as_ref().expect(Self::OPEN);
+        self.calls.dispatcher(self.datacenter).number(call)
+    }
+
     /// Takes over what learning an attempt's outcome means for the call.
     ///
     /// # Panics
@@ -195,11 +201,22 @@ impl OpenAttempt {
         self.notice.get().and_then(|notice| notice.take(waker))
     }
 
+    /// Whether its replica has ever told a dimmer.
+    pub fn is_to_dimmer(&self) -> bool {
+        let dispatcher = self.calls.dispatcher(self.datacenter);
+        dispatcher.fleet().replica(self.replica()).dimmer().is_some()
+    }
+
     /// Hears the replica's dimmer; before its answer is learnt.
     pub fn receive_dimmer(&self, dimmer: Dimmer) {
         let now = self.calls.read_at.get();
         let attempt = self.attempt.as_ref().expect(Self::OPEN);
         self.calls.dispatcher(self.datacenter).receive_dimmer(now, attempt, dimmer);
+    }
+
+    /// Notes how many bytes its answer has, before that is learnt from.
+    pub(super) fn note_size(&mut self, bytes: u64) {
+        self.attempt.as_mut().expect(Self::OPEN).note_size(bytes);
     }
 
     /// Whether its outcome was learnt.

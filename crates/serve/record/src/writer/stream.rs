@@ -8,17 +8,17 @@ use std::time::SystemTime;
 
 use evenkeel_core::Instant;
 use evenkeel_core::request::Kind;
-use evenkeel_core::request::copies::{CopyEnd, CopyRecord};
+use evenkeel_core::request::copies::{CopyEnd, CopyRecord, ServedRecord};
 use evenkeel_core::time::{Duration, nanos};
-use evenkeel_records::manifest::BY_RUN;
 use evenkeel_records::writer::Totals;
 use evenkeel_records::{DayWriter, Limits, Manifest, RecordsError};
-use evenkeel_twin::rows::{End, Row, Why};
+use evenkeel_twin::join::REQUEST_BITS;
+use evenkeel_twin::rows::{End, Row, Served, Why};
 
 use crate::config::RecordConfig;
 use crate::counts::{RecordCounts, add};
 use crate::day;
-use crate::lane::{Lane, Lost, NewLane, ROWS_MAX, Stream, Teller, WINDOW, window_of};
+use crate::lane::{Lane, Lost, NewLane, ROWS_MAX, Stream, Teller, Told, WINDOW};
 
 /// A window is written when it has been over for so long: later ones are added one by one.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
@@ -30,10 +30,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Windows of which it is known that they lack rows after they were written.
 const REMEMBERED: u64 = 64;
-/// Requests of one dispatcher have numbers below this; further ones tell which dispatcher's.
-const REQUEST_BITS: u32 = 40;
-/// Files have 63 bits for both.
-const SERIAL_MAX: u32 = (1 << 23) - 1;
 
 /// Now, by both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +73,9 @@ struct OpenDay {
 pub(super) struct StreamState {
     about: Arc<Stream>,
     lanes: Vec<(Teller, Lane)>,
-    room: Vec<CopyRecord>,
+    room: Vec<Told>,
     /// Windows that are not written yet.
-    open: BTreeMap<u64, Vec<(Teller, CopyRecord)>>,
+    open: BTreeMap<u64, Vec<(Teller, Told)>>,
     held: usize,
     /// The first window that is not written yet.
     next: u64,
@@ -215,8 +211,8 @@ impl StreamState {
         }
     }
 
-    fn place(&mut self, of: Teller, copy: CopyRecord) {
-        let window = window_of(&copy);
+    fn place(&mut self, of: Teller, copy: Told) {
+        let window = copy.window();
         if self.held >= HELD_MAX && window >= self.next {
             self.drop_window(window);
         }
@@ -256,9 +252,9 @@ impl StreamState {
         self.dropped = self.dropped.split_off(&self.next.saturating_sub(REMEMBERED));
     }
 
-    fn write(&mut self, at: Moment, target: Option<&Target>, rows: &[(Teller, CopyRecord)]) {
+    fn write(&mut self, at: Moment, target: Option<&Target>, rows: &[(Teller, Told)]) {
         self.held -= rows.len();
-        let Some(most) = rows.iter().map(|(_, copy)| copy.replica.index()).max() else { return };
+        let Some(most) = rows.iter().map(|(_, copy)| replica_of(copy)).max() else { return };
         let Some(target) = target else { return };
         if !self.has_day(at, target, most + 1) {
             return add(&self.counts.disk, rows.len() as u64);
@@ -268,7 +264,7 @@ impl StreamState {
                 add(&self.counts.disk, 1);
                 continue;
             };
-            let Some(sent_ns) = copy.sent_at.as_nanos().checked_sub(day.began_ns) else {
+            let Some(sent_ns) = copy.at().as_nanos().checked_sub(day.began_ns) else {
                 add(&self.counts.late, 1);
                 continue;
             };
@@ -310,7 +306,7 @@ impl StreamState {
         let policies = self.about.policies.clone();
         let pairs = self.about.pairs;
         let like = self.about.like.clone();
-        let manifest = Manifest { pairs, like, ..Manifest::new(BY_RUN, policies, replicas) };
+        let manifest = Manifest { pairs, like, ..Manifest::new(self.about.by, policies, replicas) };
         let limits = Limits {
             file_ns: nanos(target.config.rotate),
             bytes_max: target.bytes_max(),
@@ -393,9 +389,51 @@ fn date_of(wall: SystemTime) -> u64 {
 }
 
 /// As files have it: no names, no addresses.
-fn row_of(of: Teller, copy: &CopyRecord, policies: usize) -> Row {
+fn row_of(of: Teller, told: &Told, policies: usize) -> Row {
+    match told {
+        Told::Copy(copy) => row_of_copy(of, copy, policies),
+        Told::Served(copy) => row_of_served(copy),
+    }
+}
+
+const fn replica_of(told: &Told) -> usize {
+    match told {
+        Told::Copy(copy) => copy.replica.index(),
+        Told::Served(_) => 0,
+    }
+}
+
+const fn end_of(end: CopyEnd) -> End {
+    match end {
+        CopyEnd::Answered => End::Answered,
+        CopyEnd::Failed => End::Failed,
+        CopyEnd::Cancelled => End::Cancelled,
+    }
+}
+
+/// What an agent saw of a copy: with the time of its arrival, and the dispatcher's number for its
+/// client, as those are neighbours in a file, where neighbours should be alike.
+const fn row_of_served(copy: &ServedRecord) -> Row {
+    let &ServedRecord { wait_ns, service_ns, queue, is_full, .. } = copy;
     Row {
-        request: copy.request | u64::from(of.serial & SERIAL_MAX) << REQUEST_BITS,
+        request: copy.number,
+        gap_ns: 0,
+        after_ns: 0,
+        latency_ns: wait_ns.saturating_add(service_ns),
+        client: (copy.number >> REQUEST_BITS) as u16,
+        replica: 0,
+        group: 0,
+        policy: 0,
+        size: copy.size,
+        why: Why::First,
+        end: end_of(copy.end),
+        served: Some(Served { wait_ns, service_ns, queue, is_full }),
+    }
+}
+
+fn row_of_copy(of: Teller, copy: &CopyRecord, policies: usize) -> Row {
+    Row {
+        request: of.number(copy.request),
         gap_ns: 0,
         after_ns: copy.after_ns,
         latency_ns: copy.latency_ns,
@@ -403,7 +441,7 @@ fn row_of(of: Teller, copy: &CopyRecord, policies: usize) -> Row {
         replica: copy.replica.index() as u16,
         group: copy.group.index().min(usize::from(u16::MAX)) as u16,
         policy: u8::from(copy.is_explored && policies > 1),
-        size: 0,
+        size: copy.size,
         why: match copy.kind {
             Kind::First => Why::First,
             Kind::Retry => Why::Retry,
@@ -411,11 +449,7 @@ fn row_of(of: Teller, copy: &CopyRecord, policies: usize) -> Row {
             Kind::Moved => Why::Moved,
             Kind::Mirror => Why::Pair,
         },
-        end: match copy.end {
-            CopyEnd::Answered => End::Answered,
-            CopyEnd::Failed => End::Failed,
-            CopyEnd::Cancelled => End::Cancelled,
-        },
+        end: end_of(copy.end),
         served: None,
     }
 }

@@ -112,6 +112,7 @@ fn plans_go_from_the_board_to_envoy_and_reports_back() {
                 good_until,
                 spare_per_1000_s: Vec::new(),
                 hedges: evenkeel_geo::epoch::SiteSet::first(2),
+                inflow: None,
             },
         );
         let path = directory.join("shop.json");
@@ -149,11 +150,4 @@ fn plans_go_from_the_board_to_envoy_and_reports_back() {
         }
     });
     std::fs::remove_dir_all(&directory).unwrap();
-}
-
-#[test]
-fn without_grpc_an_address_is_refused_at_the_start() {
-    let config = read("[envoy]\nlisten = '127.0.0.1:0'").unwrap();
-    let error = open_with(&config, &states_of(&config), false).unwrap_err().to_string();
-    assert!(error.contains("--features envoy"), "{error}");
 }

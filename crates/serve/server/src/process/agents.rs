@@ -9,12 +9,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::config::{AgentEntry, Protocol};
+use crate::record;
 use crate::worker::{REPORT_EVERY, until_served};
 use evenkeel_cassandra::agent::{NodeAgent, NodeAgentSettings, NodeAgentState};
 use evenkeel_http_proxy::agent_state::{AgentState, AgentStates};
 use evenkeel_http_proxy::config::Switch;
 use evenkeel_http_proxy::replica::Agent;
 use evenkeel_proxy::requests::traces::Traces;
+use evenkeel_record::Recorder;
 use evenkeel_runtime::accept::{Listener, StopSignal};
 use evenkeel_runtime::clock::Clock;
 use evenkeel_runtime::component::{Job, Place};
@@ -23,19 +25,27 @@ use evenkeel_runtime::tls::{ClientTls, ServerTls};
 /// Encryption of an agent: towards proxies and towards its application.
 pub(super) type AgentTls = (Option<ServerTls>, Option<ClientTls>);
 
+/// What agents tell of requests, and the time.
+pub(super) struct AgentMeans {
+    pub(super) traces: Traces,
+    /// Where a day is recorded.
+    pub(super) recorder: Option<Recorder>,
+    pub(super) clock: Clock,
+}
+
 /// The job of all agents, each with its listener.
 pub(super) fn job(
     agents: Vec<(AgentEntry, AgentTls, Listener)>,
     states: Arc<AgentStates>,
-    (traces, clock): (Traces, Clock),
+    with: AgentMeans,
 ) -> Job {
-    Job::new(Place::Worker(0), move |stop| serve(agents, states, (traces, clock), stop))
+    Job::new(Place::Worker(0), move |stop| serve(agents, states, with, stop))
 }
 
 async fn serve(
     agents: Vec<(AgentEntry, AgentTls, Listener)>,
     states: Arc<AgentStates>,
-    (traces, clock): (Traces, Clock),
+    AgentMeans { traces, recorder, clock }: AgentMeans,
     stop: StopSignal,
 ) -> io::Result<()> {
     let (mut serving, mut keeping) = (JoinSet::new(), JoinSet::new());
@@ -43,6 +53,8 @@ async fn serve(
     for (place, (config, tls, listener)) in agents.into_iter().enumerate() {
         let agent = AnyAgent::new(&config, tls, traces.clone(), clock);
         if let AnyAgent::Http(agent) = &agent {
+            let recorder = recorder.iter();
+            recorder.for_each(|recorder| agent.record(record::of_agent(recorder, place)));
             keeping.spawn_local(follow_switch(Rc::clone(agent), states.switches(place)));
         }
         agent.clone().serve(&mut serving, listener, stop.clone());

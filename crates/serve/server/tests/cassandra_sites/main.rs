@@ -4,7 +4,6 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod experiment;
 mod world;
 
 use std::time::Duration;

@@ -40,25 +40,19 @@ pub(crate) fn spec() -> Spec {
 
 /// How sites are made.
 pub(crate) struct Setup<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) objective: Duration,
-    pub(crate) period: Duration,
+    name: &'a str,
     /// The profile of a site.
-    pub(crate) curves: &'a Record,
-    /// The round trip between two sites.
-    pub(crate) way: fn(usize, usize) -> Duration,
-    /// Whether a plan is made at all.
-    pub(crate) is_planned: bool,
-    /// More lines of `[redirect]`.
-    pub(crate) more: &'a str,
+    curves: &'a Record,
 }
 
+/// Shall be kept.
+const OBJECTIVE: Duration = Duration::from_millis(50);
+/// The round trip between two sites.
+const WAY: Duration = Duration::from_millis(4);
+
 impl<'a> Setup<'a> {
-    /// Sites near each other that shall answer within 50 ms.
-    pub(crate) fn new(name: &'a str, curves: &'a Record) -> Self {
-        let way = |_: usize, _: usize| 4 * MS;
-        let (objective, period) = (50 * MS, PERIOD);
-        Self { name, objective, period, curves, way, is_planned: true, more: "" }
+    pub(crate) const fn new(name: &'a str, curves: &'a Record) -> Self {
+        Self { name, curves }
     }
 }
 
@@ -79,9 +73,9 @@ impl<'a> Sites<'a> {
         let authority = Authority::new();
         SITES.iter().for_each(|(name, _)| _ = authority.write(&folder.file(name), &[name]));
         let meshes = free_addresses::<3>();
-        let lanes = lanes(cluster, &meshes, setup.way);
+        let lanes = lanes(cluster, &meshes);
         let start = |site: usize| {
-            let text = config(cluster, setup, site, &meshes, &lanes);
+            let text = config(cluster, site, &meshes, &lanes);
             let path = folder.file(&format!("{}.toml", SITES[site].0));
             std::fs::write(&path, text).unwrap();
             let config = Config::load(&path).unwrap_or_else(|found| panic!("{found}"));
@@ -126,12 +120,6 @@ impl<'a> Sites<'a> {
         Some(plan.pairs.iter().find(is_it).map_or(0.0, |pair| pair.rate_per_s))
     }
 
-    /// The share of a site's requests predicted to be late with the plan in force.
-    pub(crate) fn predicted(&self, site: usize) -> Option<f64> {
-        let state = self.processes[site].redirect()?.borrow().clone();
-        state.sites[site].planned_share
-    }
-
     /// The sentences of the plan in force at a site.
     pub(crate) fn flows(&self, site: usize) -> Vec<String> {
         let Some(redirect) = self.processes[site].redirect() else { return Vec::new() };
@@ -153,13 +141,7 @@ impl Drop for Sites<'_> {
 }
 
 /// What `evenkeel run` reads at a site.
-fn config(
-    cluster: &Cluster,
-    setup: &Setup<'_>,
-    site: usize,
-    meshes: &[SocketAddr],
-    lanes: &Lanes,
-) -> String {
+fn config(cluster: &Cluster, site: usize, meshes: &[SocketAddr], lanes: &Lanes) -> String {
     let (name, datacenter) = SITES[site];
     let others = || (0..SITES.len()).filter(|other| *other != site);
     let reached = others().map(|other| {
@@ -173,18 +155,14 @@ fn config(
         cluster.address(site),
         reached.collect::<Vec<_>>().join(", "),
     );
-    if !setup.is_planned {
-        return text;
-    }
     text += &format!(
         "[redirect]\nupstream = 'store'\nsite = '{name}'\nobjective = '{}ms'\nlisten = '{}'\n\
          certificate = '{name}/site.pem'\nkey = '{name}/site.key'\n\
-         ca_file = '{name}/authority.pem'\nperiod = '{}ms'\nmargin = '{}ms'\n{}\n",
-        setup.objective.as_millis(),
+         ca_file = '{name}/authority.pem'\nperiod = '{}ms'\nmargin = '{}ms'\n",
+        OBJECTIVE.as_millis(),
         meshes[site],
-        setup.period.as_millis(),
-        (setup.period / 5).as_millis(),
-        setup.more,
+        PERIOD.as_millis(),
+        (PERIOD / 5).as_millis(),
     );
     for (other, (name, datacenter)) in SITES.iter().enumerate() {
         let peer = if other == site { meshes[site] } else { lanes.address(lane(site, other, 1)) };
@@ -201,11 +179,11 @@ const fn lane(from: usize, to: usize, kind: usize) -> usize {
     2 * (from * SITES.len() + to) + kind
 }
 
-fn lanes(cluster: &Cluster, meshes: &[SocketAddr], way: fn(usize, usize) -> Duration) -> Lanes {
+fn lanes(cluster: &Cluster, meshes: &[SocketAddr]) -> Lanes {
     let mut lanes = Vec::new();
     for from in 0..SITES.len() {
         for (to, mesh) in meshes.iter().enumerate() {
-            let base = if from == to { Duration::ZERO } else { way(from, to) };
+            let base = if from == to { Duration::ZERO } else { WAY };
             for target in [cluster.address(to), *mesh] {
                 lanes.push(Lane { target, base, residual: None });
             }
@@ -280,11 +258,6 @@ impl Users {
 
     pub(crate) fn end(self) -> Outcome {
         self.stop.stop();
-        self.wait()
-    }
-
-    /// Until its own end.
-    pub(crate) fn wait(self) -> Outcome {
         self.running.join().unwrap()
     }
 }

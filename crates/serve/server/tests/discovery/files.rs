@@ -38,7 +38,8 @@ fn a_fleet_grows_and_shrinks_by_a_file_however_it_is_replaced() {
         until("there are two", || members(&states).len() == 2).await;
 
         // Half written, then gone: it is said once, and where.
-        std::fs::write(&file, "[{\"targets\": [\"127.0.0.11:80\"").unwrap();
+        std::fs::write(&next, "[{\"targets\": [\"127.0.0.11:80\"").unwrap();
+        std::fs::rename(&next, &file).unwrap(); // never seen empty, which is said otherwise
         until("it is said", || log::count("filed", "line 1 column 29") == 1).await;
         std::fs::remove_file(&file).unwrap();
         let failed = source(&states).counts.failed;

@@ -30,7 +30,16 @@ pub(crate) struct Etcd {
     pub(crate) folder: Folder,
 }
 
-fn started(folder: &Folder, arguments: &[String]) -> Program {
+/// Whether etcd is there; said aloud if not.
+pub(crate) fn is_installed() -> bool {
+    let is_there = Path::new(ETCD).exists();
+    if !is_there {
+        println!("SKIPPED: {ETCD} is missing (apt-get install etcd-server)");
+    }
+    is_there
+}
+
+pub(crate) fn started(folder: &Folder, arguments: &[String]) -> Program {
     let log = std::fs::File::create(folder.file("log")).unwrap();
     Program::start(Command::new(ETCD).args(arguments).stdout(Stdio::null()).stderr(log))
 }
@@ -49,10 +58,7 @@ impl Etcd {
         arguments: impl FnOnce(&Folder) -> Vec<String>,
         settings: impl FnOnce(&Folder, &str) -> String,
     ) -> Option<Self> {
-        if !Path::new(ETCD).exists() {
-            println!("SKIPPED: {ETCD} is missing (apt-get install etcd-server)");
-            return None;
-        }
+        is_installed().then_some(())?;
         let folder = Folder::new(&format!("etcd-{name}"));
         let address = nobody();
         let client = format!("{scheme}://{address}");

@@ -10,6 +10,7 @@ mod cluster;
 mod common;
 #[cfg(target_os = "linux")]
 mod deeds;
+mod ensemble;
 #[cfg(target_os = "linux")]
 mod full;
 mod groups;
@@ -20,6 +21,7 @@ mod handover;
 mod history;
 mod in_memory;
 mod leadership;
+mod libraries;
 mod mixed;
 mod moves;
 mod outcome;
@@ -74,6 +76,11 @@ fn strong_reads_of_one_duplicate_are_linearizable_whoever_leads() {
 #[test]
 fn nothing_is_acknowledged_when_the_lease_cannot_be_renewed() {
     leadership::without_etcd();
+}
+
+#[test]
+fn a_front_leads_on_while_members_of_etcd_die_one_at_a_time() {
+    ensemble::members_die();
 }
 
 #[test]
@@ -153,6 +160,11 @@ fn sentinels_clients_of_groups_are_told_of_any_process() {
 }
 
 #[test]
+fn a_process_with_two_hot_groups_hands_one_over() {
+    groups::a_hot_process_hands_over();
+}
+
+#[test]
 fn a_process_that_wakes_has_lost_its_groups_and_goes_on() {
     groups::a_process_wakes();
 }
@@ -181,6 +193,18 @@ fn three_fronts_cost_little_more_than_one_for_each_command() {
 #[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
 fn libraries_of_redis_cluster_go_on_when_the_leader_goes() {
     cluster::libraries_go_on();
+}
+
+#[test]
+#[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
+fn plain_libraries_go_on_when_the_leader_goes() {
+    standby::libraries_go_on(libraries::How::Plain);
+}
+
+#[test]
+#[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
+fn libraries_of_sentinel_go_on_when_the_leader_goes() {
+    standby::libraries_go_on(libraries::How::Sentinel);
 }
 
 #[test]

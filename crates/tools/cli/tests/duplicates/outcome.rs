@@ -23,8 +23,10 @@ impl Outcome {
             Err(_) => Self::Unknown,
             Ok(Reply::Error(text)) if text.starts_with("UNCERTAIN") => Self::Uncertain,
             Ok(Reply::Error(text)) if text.starts_with("UNAVAILABLE") => Self::Refused(text),
-            // A front that was stopped in the middle of a script finds that it has run for long.
+            // A front that was stopped in the middle of a script finds that it has run for long;
+            // what it refused to queue aborts a transaction.
             Ok(Reply::Error(text)) if text.starts_with("BUSY ") => Self::Refused(text),
+            Ok(Reply::Error(text)) if text.starts_with("EXECABORT ") => Self::Refused(text),
             Ok(reply) => Self::Done(reply),
         }
     }

@@ -2,13 +2,14 @@
 
 use core::ops::Range;
 
+use evenkeel_core::dimmer::Inflow;
 use evenkeel_core::request::Dispatcher;
 use evenkeel_core::time::nanos;
 use evenkeel_core::units::{Dimmer, Rate};
 use evenkeel_core::{Duration, Instant, ReplicaId, Rng};
 use evenkeel_geo::curve::{Conditions, Family, Residual};
 use evenkeel_geo::epoch::{Rejection, SiteId, SiteSet, Snapshot, Step};
-use evenkeel_geo::planner::{Plan, Planner};
+use evenkeel_geo::planner::{Inflows, Plan, Planner};
 use evenkeel_geo::split::parts;
 use evenkeel_geo::split::patience::{Patience, Sent, Waits};
 use evenkeel_geo::wan;
@@ -70,8 +71,8 @@ pub(super) struct Sites {
     /// By site, whether requests are hedged there by the newest plan and those before; all before
     /// there is one, and where plans are not by price.
     hedges: Vec<bool>,
-    /// By site, what the plan before brought it, in full requests per 1,000 s.
-    inflow: Vec<u64>,
+    /// By site, its plans one after the other.
+    inflows: Vec<Inflows>,
     /// The newest plan, and the hash of the snapshot it was made from: those who have the same
     /// snapshot need not plan again.
     newest: Option<(u64, Plan)>,
@@ -215,7 +216,7 @@ impl Sites {
             tally: Tally::new(names),
             planner,
             hedges: vec![true; count],
-            inflow: vec![0; count],
+            inflows: vec![Inflows::default(); count],
             site_of_client,
             servers,
             clients,
@@ -418,13 +419,10 @@ impl Sites {
         }
     }
 
-    /// How many times as much as before a site is brought by the plan by price that it has just put
-    /// in force.
-    fn inflow_factor(&mut self, site: usize) -> Option<f64> {
+    /// What the plan by price that a site has just put in force brings it beyond the one before.
+    fn inflow(&mut self, site: usize) -> Option<Inflow> {
         let (_, plan) = self.newest.as_ref().filter(|_| self.mode.is_priced())?;
-        let after = plan.load_per_1000_s(SiteId::new(site));
-        let before = core::mem::replace(&mut self.inflow[site], after);
-        (before > 0).then(|| after as f64 / before as f64)
+        self.inflows[site].follow(plan, SiteId::new(site))
     }
 
     fn plan_waterfall(&mut self, site: usize, snapshot: &Snapshot) {
@@ -540,9 +538,9 @@ impl World<'_> {
                 Step::Publish { epoch } => self.publish(&mut sites, number, epoch),
                 Step::Plan(snapshot) => {
                     sites.plan(now, number, &snapshot);
-                    if let Some(factor) = sites.inflow_factor(number) {
+                    if let Some(inflow) = sites.inflow(number) {
                         let servers = sites.servers[number].clone();
-                        self.guards[servers].iter_mut().for_each(|it| it.expect(now, factor));
+                        self.guards[servers].iter_mut().for_each(|it| it.expect(now, inflow));
                     }
                 }
                 Step::Wait { until } => {

@@ -360,7 +360,12 @@ impl Disturbed<'_> {
 
     /// Limits a node to a share of one processor until [`Self::unlimited`]; says by what means.
     pub fn quota(&self, node: usize, share: f64) -> Way {
-        self.cluster.node(node).limit(share)
+        self.quota_each(node, share, quota::PERIOD)
+    }
+
+    /// The same for each period of this length: within one a node may work and then wait.
+    pub fn quota_each(&self, node: usize, share: f64, period: Duration) -> Way {
+        self.cluster.node(node).limit(share, period)
     }
 
     /// Lifts a quota.

@@ -88,9 +88,9 @@ impl Node {
         }
     }
 
-    pub(super) fn limit(&mut self, share: f64) -> Way {
+    pub(super) fn limit(&mut self, share: f64, period: Duration) -> Way {
         self.quota = None;
-        let quota = Quota::new(self.process().expect("it runs"), share);
+        let quota = Quota::of(self.process().expect("it runs"), share, period);
         self.quota.insert(quota).way
     }
 

@@ -21,8 +21,14 @@ pub enum Way {
     DutyCycle,
 }
 
-/// The period of quotas, in microseconds: the kernel's own default.
-const PERIOD_US: u64 = 100_000;
+/// The period of quotas where nobody says another: the kernel's own default.
+pub(super) const PERIOD: Duration = Duration::from_millis(100);
+/// The most of each version. What a limited process lacks shall be its quota, not what others here
+/// leave it.
+const WEIGHT: &str = "10000";
+const SHARES: &str = "262144";
+/// The kernel takes no less.
+const QUOTA_US_MIN: u64 = 1_000;
 const DUTY_CYCLE: Duration = Duration::from_millis(50);
 
 /// A limit on one process, lifted when dropped.
@@ -38,23 +44,32 @@ pub struct Quota {
 impl Quota {
     /// Limits a process to a share of one processor.
     pub fn new(process: u32, share: f64) -> Self {
+        Self::of(process, share, PERIOD)
+    }
+
+    /// The same with a period, from a millisecond on: a process that has used up its share waits
+    /// for the rest of it, with all its threads.
+    pub fn of(process: u32, share: f64, period: Duration) -> Self {
         assert!(share > 0.0, "a share of {share} is a pause");
-        let quota_us = (share * PERIOD_US as f64) as u64;
+        let quota_us = ((share * period.as_secs_f64() * 1e6) as u64).max(QUOTA_US_MIN);
+        let period_us = period.as_micros();
         let name = format!("evenkeel-{process}");
         let second = Path::new("/sys/fs/cgroup").join(&name);
         let has_cpu = fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control");
         if has_cpu.is_ok_and(|controllers| controllers.split(' ').any(|one| one.trim() == "cpu")) {
-            let files = [("cpu.max", format!("{quota_us} {PERIOD_US}"))];
+            let files = [("cpu.max", format!("{quota_us} {period_us}"))];
             if grouped(&second, &files, process) {
+                let _ = fs::write(second.join("cpu.weight"), WEIGHT);
                 return Self { way: Way::Group2, group: Some(second), cycle: None, process };
             }
         }
         let first = Path::new("/sys/fs/cgroup/cpu").join(&name);
         let files = [
-            ("cpu.cfs_period_us", PERIOD_US.to_string()),
+            ("cpu.cfs_period_us", period_us.to_string()),
             ("cpu.cfs_quota_us", quota_us.to_string()),
         ];
         if grouped(&first, &files, process) {
+            let _ = fs::write(first.join("cpu.shares"), SHARES);
             return Self { way: Way::Group1, group: Some(first), cycle: None, process };
         }
         let cycle = Some(duty_cycle(process, share.min(1.0)));

@@ -161,7 +161,7 @@ pub fn highest(commands: &[u8]) -> u8 {
     let (mut parser, mut rest) = (RequestParser::new(Limits::MAX), commands);
     while let Ok(Some(length)) = parser.parse(rest) {
         let arguments = parser.arguments(rest);
-        let command = arguments.get(0).and_then(commands::lookup);
+        let command = arguments.get(0).and_then(commands::known);
         let at = command.and_then(|command| match command.name {
             "select" => Some(1),
             _ => target_argument(command, arguments),

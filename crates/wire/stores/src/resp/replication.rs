@@ -269,7 +269,7 @@ impl Group {
                 let number = arguments.get(at).and_then(databases::number);
                 number.filter(|number| *number < databases).ok_or(DATABASE)
             };
-            let command = commands::lookup(name).filter(|it| it.keys != Keys::None);
+            let command = commands::known(name).filter(|it| it.keys != Keys::None);
             match command.filter(|command| commands::keys(command, arguments).is_ok()) {
                 Some(command) => {
                     if let Some(at) = databases::target_argument(command, arguments) {

@@ -2,12 +2,20 @@
 
 use super::Dispatcher;
 use crate::request::call::{Attempt, Call, Kind, MIRROR, Outcome};
-use crate::request::copies::{CopyEnd, CopyRecord, CopySink, Recording, Windows};
+use crate::request::copies::{CopyEnd, CopyRecord, CopySink, Recording, Windows, bits};
 use crate::request::select::Selector;
 use crate::request::select::exploring::Exploring;
 use crate::rng::Rng;
 use crate::time::Instant;
 use crate::units::Probability;
+
+impl Attempt {
+    /// Notes how many bytes its answer has, before that is learnt from: for the record.
+    #[inline]
+    pub const fn note_size(&mut self, bytes: u64) {
+        self.size = bits(bytes);
+    }
+}
 
 impl Dispatcher {
     /// Tells from now on what becomes of each copy, and sends so many of the requests that may be
@@ -32,6 +40,12 @@ impl Dispatcher {
     /// Tells it to nobody any more.
     pub fn stop_recording(&mut self) {
         self.recording = None;
+    }
+
+    /// The number that an agent is told of a request; `None` where nothing is recorded.
+    #[inline]
+    pub fn number(&self, call: &Call) -> Option<u64> {
+        self.recording.as_ref().map(|recording| recording.sink.number(call.number))
     }
 
     /// The second copy of a call whose first copy was just sent, if it is to be one of the pairs:
@@ -76,6 +90,7 @@ impl Dispatcher {
             kind: of.kind,
             is_explored: of.is_explored,
             end: CopyEnd::of(outcome),
+            size: of.size,
         });
     }
 

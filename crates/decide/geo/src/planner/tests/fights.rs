@@ -1,7 +1,7 @@
 //! How mechanisms fight, and the rules that keep them from it: each shown without its rule too.
 //!
 //! **Source**: joint study, section 4. F1, F4, F5 and F8 are here, F2, F3, F9 and F11 are with the
-//! dimmer (`evenkeel-core`, `dimmer/fights.rs` and `tests.rs`), F6 and F7 with hedges
+//! dimmer (`evenkeel-core`, `dimmer/fights.rs`), F6 and F7 with hedges
 //! (`request/redundancy/load.rs` there; `evenkeel-sim`, `tests/hedging.rs`), F10 with plans by
 //! price (`joint/tests.rs`).
 

@@ -80,6 +80,15 @@ fn equal_snapshots_have_equal_plans_and_copies_that_help_nobody_are_not_sent() {
     assert_ne!(dear.hashes().plan, plain.hashes().plan);
 }
 
+/// As if hedges were worth nothing, all of them were switched off.
+#[test]
+fn without_curves_of_hedges_nothing_is_said_of_them() {
+    for load in [1_000, 6_000, 9_900] {
+        let plan = priced(Prices::default(), None).plan(&snapshot_of(&[load, load], 10));
+        assert_eq!(plan.priced.as_ref().unwrap().hedging, [Hedging::AsBefore; 2], "{load}");
+    }
+}
+
 #[test]
 fn what_must_be_set_alike_names_prices_and_work() {
     let differing = |a: &Planner, b: &Planner| -> Vec<Setting> {

@@ -197,9 +197,31 @@ fn answers_that_are_late_bring_them_back_though_the_model_promised_otherwise() {
     assert!(story.is_home(), "{:?}", story.now);
 }
 
+/// The forecast, and so the step, would be the same as before.
+#[test]
+fn what_made_answers_late_is_not_closed_again_in_the_same_night() {
+    let mut story = Story::new(1);
+    story.run(DAY + HOUR, load, well);
+    assert!(story.nodes() < 6);
+    let late = |at: u64| Trouble {
+        is_late: (DAY + HOUR..DAY + HOUR + 1_200).contains(&at),
+        ..Trouble::default()
+    };
+    story.run(DAY + 3 * HOUR, load, late);
+    assert!(story.is_home(), "{:?}", story.now);
+    let steps = story.steps.len();
+    story.run(DAY + 8 * HOUR, load, well);
+    assert_eq!(story.steps.len(), steps, "predictions held, and the night was quiet");
+    story.run(2 * DAY + 3 * HOUR, load, well);
+    assert!(story.nodes() < 6, "the next night");
+}
+
 #[test]
 fn a_step_that_failed_is_said_again_and_a_half_done_night_is_undone() {
-    let odd = |at: u64| Trouble { fails: at / WINDOW.as_secs() % 3 > 0, ..Trouble::default() };
+    let odd = |at: u64| Trouble {
+        fails: !(at / WINDOW.as_secs()).is_multiple_of(3),
+        ..Trouble::default()
+    };
     let mut story = Story::new(1);
     story.run(DAY + 5 * HOUR, load, odd);
     assert!(story.nodes() < 6, "{:?}", story.steps);

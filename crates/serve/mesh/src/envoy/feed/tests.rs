@@ -34,7 +34,7 @@ fn directive(epoch: u64, rates: [u64; 2], good_until: evenkeel_core::Instant) ->
     let rates_per_1000_s = rates.to_vec();
     let row = PlanRow { epoch, origin, demand_per_1000_s, rates_per_1000_s };
     let (parts, hedges) = (vec![Probability::ONE], evenkeel_geo::epoch::SiteSet::first(2));
-    Directive { row, parts, good_until, spare_per_1000_s: Vec::new(), hedges }
+    Directive { row, parts, good_until, spare_per_1000_s: Vec::new(), hedges, inflow: None }
 }
 
 /// A plane with one feed, and the ends it is fed by.

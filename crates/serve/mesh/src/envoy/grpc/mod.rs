@@ -8,47 +8,49 @@
 //! A response an Envoy refuses (NACK) changes nothing there. That is our mistake or a difference
 //! of versions, so it is an alarm, with Envoy's own words.
 
+mod calls;
+mod messages;
 mod session;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::io;
+use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::endpoint::v3::ClusterStats;
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
-    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+use bytes::Bytes;
+use evenkeel_runtime::accept::{
+    AcceptConfig, Link, Listener, Peer, Phase, ServeConnection, StopSignal, Stream, accept,
 };
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-};
-use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::{
-    EndpointDiscoveryService, EndpointDiscoveryServiceServer,
-};
-use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::{
-    LoadReportingService, LoadReportingServiceServer,
-};
-use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
-use envoy_types::pb::google::protobuf;
-use tokio::sync::{mpsc, watch};
-use tonic::codegen::tokio_stream::StreamExt as _;
-use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status, Streaming};
+use h2::server::SendResponse;
+use h2::{Ping, PingPong, RecvStream};
+use tokio::sync::watch;
 
 use super::demand::{LocalityReport, Report};
 use super::feed::{Feed, Nack, Plane};
+use calls::{Inbox, Outbox, Refusal, refuse};
+use messages::{ClusterStats, DiscoveryRequest, LoadStatsRequest, LoadStatsResponse};
 use session::{Session, Verdict};
 
 /// Envoys that are served at once; each has a stream for discovery and one for load reports.
 const STREAMS_MAX: u64 = 4_096;
-/// A peer that does not answer a ping within this is gone.
+const STREAMS_FULL: Refusal = Refusal::exhausted("too many Envoys are served already");
+/// Streams of one connection; an Envoy has two.
+const CONNECTION_STREAMS_MAX: u32 = 16;
+/// Of a request's headers.
+const HEADERS_BYTES_MAX: u32 = 16 << 10;
+/// A peer that does not answer a ping within this is gone, and so is one that says nothing first.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// More requests than this in one report of one locality are nonsense.
 const REPORTED_MAX: u64 = 1_000_000_000;
+
+const NO_DELTA: Refusal =
+    Refusal::unimplemented("the delta variant is not served: write api_type: GRPC");
+const NO_POLLING: Refusal = Refusal::unimplemented("polling is not served: write api_type: GRPC");
+const UNKNOWN: Refusal = Refusal::unimplemented("only ADS, EDS and LRS are served here");
 
 /// Serves Envoys on this address, for ever. Call it in a worker runtime.
 ///
@@ -56,108 +58,94 @@ const REPORTED_MAX: u64 = 1_000_000_000;
 /// When the listener cannot be used.
 pub async fn serve(plane: Arc<Plane>, listener: std::net::TcpListener) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let incoming = TcpIncoming::from(tokio::net::TcpListener::from_std(listener)?);
-    let service = Service { plane, reporters: Arc::default() };
-    Server::builder()
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .add_service(AggregatedDiscoveryServiceServer::new(service.clone()))
-        .add_service(EndpointDiscoveryServiceServer::new(service.clone()))
-        .add_service(LoadReportingServiceServer::new(service))
-        .serve_with_incoming(incoming.with_nodelay(Some(true)))
-        .await
-        .map_err(io::Error::other)
+    let config = AcceptConfig {
+        connections_max: STREAMS_MAX as usize,
+        first: KEEP_ALIVE,
+        ..AcceptConfig::unlimited()
+    };
+    let service = Rc::new(Service { plane, reporters: Cell::new(0) });
+    let listener = Listener::from(listener);
+    accept(listener, config.fixed(), service, StopSignal::never()).await.map(drop)
 }
 
-#[derive(Clone)]
 struct Service {
     plane: Arc<Plane>,
     /// How many load reporting streams there were: their numbers.
-    reporters: Arc<AtomicU64>,
+    reporters: Cell<u64>,
 }
 
-type Answers<T> = ReceiverStream<Result<T, Status>>;
-type Opened<T> = Result<Response<Answers<T>>, Status>;
-type Deltas = Answers<DeltaDiscoveryResponse>;
+impl ServeConnection for Service {
+    async fn serve(self: Rc<Self>, stream: Stream, _peer: Peer, link: Rc<Link>) {
+        let mut builder = h2::server::Builder::new();
+        builder.max_concurrent_streams(CONNECTION_STREAMS_MAX);
+        builder.max_header_list_size(HEADERS_BYTES_MAX);
+        let Ok(mut connection) = builder.handshake(stream).await else { return };
+        link.enter(Phase::Serving);
+        let mut fell_silent = pin!(silence(connection.ping_pong()));
+        loop {
+            tokio::select! {
+                biased;
+                call = connection.accept() => {
+                    let Some(Ok((request, respond))) = call else { return };
+                    // It ends with the connection, whose streams break then.
+                    tokio::task::spawn_local(Rc::clone(&self).call(request, respond));
+                }
+                () = &mut fell_silent => return,
+            }
+        }
+    }
+}
+
+/// Ready when the peer does not answer a ping in time.
+async fn silence(pings: Option<PingPong>) {
+    let Some(mut pings) = pings else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(KEEP_ALIVE).await;
+        match tokio::time::timeout(KEEP_ALIVE, pings.ping(Ping::opaque())).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => return,
+        }
+    }
+}
 
 impl Service {
-    fn discover(&self, requests: Streaming<DiscoveryRequest>) -> Opened<DiscoveryResponse> {
-        if self.plane.counts().streams >= STREAMS_MAX {
-            let full = format!("{STREAMS_MAX} Envoys are served already");
-            return Err(Status::resource_exhausted(full));
+    async fn call(
+        self: Rc<Self>,
+        request: http::Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+    ) {
+        const DISCOVERY: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService";
+        const ENDPOINTS: &str = "/envoy.service.endpoint.v3.EndpointDiscoveryService";
+        const LOAD: &str = "/envoy.service.load_stats.v3.LoadReportingService";
+        let (head, body) = request.into_parts();
+        let inbox = Inbox::new(body);
+        match head.uri.path().rsplit_once('/') {
+            Some((DISCOVERY, "StreamAggregatedResources") | (ENDPOINTS, "StreamEndpoints")) => {
+                self.discover(inbox, respond).await;
+            }
+            Some((LOAD, "StreamLoadStats")) => self.load(inbox, respond).await,
+            Some((DISCOVERY, "DeltaAggregatedResources") | (ENDPOINTS, "DeltaEndpoints")) => {
+                refuse(respond, &NO_DELTA);
+            }
+            Some((ENDPOINTS, "FetchEndpoints")) => refuse(respond, &NO_POLLING),
+            _ => refuse(respond, &UNKNOWN),
         }
-        // One response at a time: who is slow gets the newest assignment, not all there were.
-        let (answers, stream) = mpsc::channel(1);
+    }
+
+    async fn discover(&self, requests: Inbox, respond: SendResponse<Bytes>) {
+        if self.plane.counts().streams >= STREAMS_MAX {
+            return refuse(respond, &STREAMS_FULL);
+        }
+        let Some(answers) = Outbox::open(respond) else { return };
         let (plane, revisions) = (Arc::clone(&self.plane), self.plane.revisions());
-        tokio::spawn(
-            Discovery { plane, session: Session::default(), answers }.run(requests, revisions),
-        );
-        Ok(Response::new(ReceiverStream::new(stream)))
-    }
-}
-
-const NO_DELTA: &str = "the delta variant is not served: write api_type: GRPC";
-
-#[tonic::async_trait]
-impl AggregatedDiscoveryService for Service {
-    type StreamAggregatedResourcesStream = Answers<DiscoveryResponse>;
-    type DeltaAggregatedResourcesStream = Deltas;
-
-    async fn stream_aggregated_resources(
-        &self,
-        requests: Request<Streaming<DiscoveryRequest>>,
-    ) -> Opened<DiscoveryResponse> {
-        self.discover(requests.into_inner())
+        Discovery { plane, session: Session::default(), answers }.run(requests, revisions).await;
     }
 
-    async fn delta_aggregated_resources(
-        &self,
-        _requests: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Opened<DeltaDiscoveryResponse> {
-        Err(Status::unimplemented(NO_DELTA))
-    }
-}
-
-#[tonic::async_trait]
-impl EndpointDiscoveryService for Service {
-    type StreamEndpointsStream = Answers<DiscoveryResponse>;
-    type DeltaEndpointsStream = Deltas;
-
-    async fn stream_endpoints(
-        &self,
-        requests: Request<Streaming<DiscoveryRequest>>,
-    ) -> Opened<DiscoveryResponse> {
-        self.discover(requests.into_inner())
-    }
-
-    async fn delta_endpoints(
-        &self,
-        _requests: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Opened<DeltaDiscoveryResponse> {
-        Err(Status::unimplemented(NO_DELTA))
-    }
-
-    async fn fetch_endpoints(
-        &self,
-        _request: Request<DiscoveryRequest>,
-    ) -> Result<Response<DiscoveryResponse>, Status> {
-        Err(Status::unimplemented("polling is not served: write api_type: GRPC"))
-    }
-}
-
-#[tonic::async_trait]
-impl LoadReportingService for Service {
-    type StreamLoadStatsStream = Answers<LoadStatsResponse>;
-
-    async fn stream_load_stats(
-        &self,
-        requests: Request<Streaming<LoadStatsRequest>>,
-    ) -> Opened<LoadStatsResponse> {
-        let (answers, stream) = mpsc::channel(1);
-        let reporter = self.reporters.fetch_add(1, Ordering::Relaxed);
-        let plane = Arc::clone(&self.plane);
-        tokio::spawn(take_reports(plane, reporter, requests.into_inner(), answers));
-        Ok(Response::new(ReceiverStream::new(stream)))
+    async fn load(&self, requests: Inbox, respond: SendResponse<Bytes>) {
+        let Some(answers) = Outbox::open(respond) else { return };
+        let reporter = self.reporters.get();
+        self.reporters.set(reporter + 1);
+        take_reports(&self.plane, reporter, requests, answers).await;
     }
 }
 
@@ -165,32 +153,30 @@ impl LoadReportingService for Service {
 struct Discovery {
     plane: Arc<Plane>,
     session: Session,
-    answers: mpsc::Sender<Result<DiscoveryResponse, Status>>,
+    answers: Outbox,
 }
 
 enum Event {
-    Received(Option<Result<Box<DiscoveryRequest>, Status>>),
+    Received(Result<Option<DiscoveryRequest>, Refusal>),
     Changed(bool),
 }
 
 impl Discovery {
-    async fn run(
-        mut self,
-        mut requests: Streaming<DiscoveryRequest>,
-        mut revisions: watch::Receiver<u64>,
-    ) {
+    async fn run(mut self, mut requests: Inbox, mut revisions: watch::Receiver<u64>) {
         self.plane.count(|counts| counts.streams += 1);
-        loop {
+        let refusal = loop {
             let is_due = match next(&mut requests, &mut revisions).await {
-                Event::Received(Some(Ok(request))) => self.receive(&request),
+                Event::Received(Ok(Some(request))) => self.receive(&request),
                 Event::Changed(true) => true,
-                Event::Received(_) | Event::Changed(false) => break,
+                Event::Received(Ok(None)) | Event::Changed(false) => break None,
+                Event::Received(Err(refusal)) => break Some(refusal),
             };
             if is_due && !self.answer().await {
-                break;
+                break None;
             }
-        }
+        };
         self.plane.count(|counts| counts.streams -= 1);
+        self.answers.end(refusal.as_ref());
     }
 
     /// Whether there may be something to answer.
@@ -223,7 +209,8 @@ impl Discovery {
     async fn answer(&mut self) -> bool {
         let assignments = self.plane.feeds().iter().map(Feed::assignment);
         let Some(response) = self.session.answer(assignments) else { return true };
-        if self.answers.send(Ok(response)).await.is_err() {
+        // One at a time: who is slow gets the newest assignment, not all there were.
+        if !self.answers.send(&response).await {
             return false;
         }
         self.plane.count(|counts| counts.sent += 1);
@@ -232,40 +219,35 @@ impl Discovery {
 }
 
 /// What comes first: a word from Envoy, or a change here.
-async fn next(
-    requests: &mut Streaming<DiscoveryRequest>,
-    revisions: &mut watch::Receiver<u64>,
-) -> Event {
+async fn next(requests: &mut Inbox, revisions: &mut watch::Receiver<u64>) -> Event {
     tokio::select! {
         biased;
-        request = requests.message() => {
-            Event::Received(request.transpose().map(|request| request.map(Box::new)))
-        }
+        request = requests.next() => Event::Received(request),
         changed = revisions.changed() => Event::Changed(changed.is_ok()),
     }
 }
 
 /// Asks one Envoy for reports, and takes them in until it is gone.
-async fn take_reports(
-    plane: Arc<Plane>,
-    reporter: u64,
-    mut requests: Streaming<LoadStatsRequest>,
-    answers: mpsc::Sender<Result<LoadStatsResponse, Status>>,
-) {
+async fn take_reports(plane: &Plane, reporter: u64, mut requests: Inbox, mut answers: Outbox) {
+    let interval = messages::Duration {
+        seconds: i64::try_from(plane.interval().as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(plane.interval().subsec_nanos()).unwrap_or(0),
+    };
     let asked = LoadStatsResponse {
         clusters: plane.feeds().iter().map(|feed| feed.cluster().name.clone()).collect(),
-        load_reporting_interval: Some(protobuf::Duration {
-            seconds: i64::try_from(plane.interval().as_secs()).unwrap_or(i64::MAX),
-            nanos: i32::try_from(plane.interval().subsec_nanos()).unwrap_or(0),
-        }),
-        ..LoadStatsResponse::default()
+        load_reporting_interval: Some(interval),
     };
     let mut asked = Some(asked); // once, when it has said hello
-    while let Some(Ok(request)) = requests.next().await {
+    let refusal = loop {
+        let request: LoadStatsRequest = match requests.next().await {
+            Ok(Some(request)) => request,
+            Ok(None) => break None,
+            Err(refusal) => break Some(refusal),
+        };
         if let Some(asked) = asked.take()
-            && answers.send(Ok(asked)).await.is_err()
+            && !answers.send(&asked).await
         {
-            break;
+            break None;
         }
         for stats in &request.cluster_stats {
             let is_it = |feed: &&Feed| feed.cluster().name == name_of(stats);
@@ -275,8 +257,9 @@ async fn take_reports(
                 plane.count(|counts| counts.reported_elsewhere += elsewhere);
             }
         }
-    }
+    };
     plane.forget(reporter);
+    answers.end(refusal.as_ref());
 }
 
 /// The name by which the cluster asked for its endpoints.
@@ -312,7 +295,7 @@ fn read(feed: &Feed, stats: &ClusterStats) -> (Report, u64) {
     (report, elsewhere)
 }
 
-fn duration(read: &protobuf::Duration) -> Option<Duration> {
+fn duration(read: &messages::Duration) -> Option<Duration> {
     let (seconds, nanos) = (u64::try_from(read.seconds).ok()?, u32::try_from(read.nanos).ok()?);
     // An hour between two reports is no interval of anybody's.
     (seconds <= 3_600 && nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))

@@ -9,16 +9,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
-use envoy_types::pb::envoy::config::core::v3::{Address, Locality, SocketAddress, address};
-use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
-use envoy_types::pb::envoy::config::endpoint::v3::{
-    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
-};
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use prost::Message as _;
 
+use super::messages::{
+    Address, Any, ClusterLoadAssignment, DiscoveryRequest, DiscoveryResponse, Endpoint, LbEndpoint,
+    Locality, LocalityLbEndpoints, SocketAddress, UInt32Value,
+};
 use crate::envoy::assignment::{Assignment, LocalityWeight, TYPE_URL};
 
 /// Names one Envoy may ask for; further ones are not heard.
@@ -122,7 +118,6 @@ impl Session {
             resources: asked.iter().map(|assignment| resource(assignment)).collect(),
             type_url: TYPE_URL.to_owned(),
             nonce: self.nonce.to_string(),
-            ..DiscoveryResponse::default()
         })
     }
 
@@ -141,31 +136,20 @@ fn resource(assignment: &Assignment) -> Any {
     let value = ClusterLoadAssignment {
         cluster_name: assignment.cluster.clone(),
         endpoints: assignment.localities.iter().map(locality).collect(),
-        ..ClusterLoadAssignment::default()
     };
     Any { type_url: TYPE_URL.to_owned(), value: value.encode_to_vec() }
 }
 
 fn locality(locality: &LocalityWeight) -> LocalityLbEndpoints {
     let endpoint = |to: &std::net::SocketAddr| {
-        let to = SocketAddress {
-            address: to.ip().to_string(),
-            port_specifier: Some(PortSpecifier::PortValue(to.port().into())),
-            ..SocketAddress::default()
-        };
-        let address = Some(Address { address: Some(address::Address::SocketAddress(to)) });
-        let endpoint = Endpoint { address, ..Endpoint::default() };
-        LbEndpoint {
-            host_identifier: Some(HostIdentifier::Endpoint(endpoint)),
-            ..LbEndpoint::default()
-        }
+        let (address, port_value) = (to.ip().to_string(), to.port().into());
+        let address = Address { socket_address: Some(SocketAddress { address, port_value }) };
+        LbEndpoint { endpoint: Some(Endpoint { address: Some(address) }) }
     };
     LocalityLbEndpoints {
-        locality: Some(Locality { region: locality.name.clone(), ..Locality::default() }),
+        locality: Some(Locality { region: locality.name.clone() }),
         lb_endpoints: locality.endpoints.iter().map(endpoint).collect(),
         load_balancing_weight: (locality.weight > 0)
             .then_some(UInt32Value { value: locality.weight }),
-        priority: 0,
-        ..LocalityLbEndpoints::default()
     }
 }

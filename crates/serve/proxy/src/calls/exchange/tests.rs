@@ -313,7 +313,9 @@ impl Stage {
         };
         let (parts, good_until) = (vec![Probability::ONE], Instant::FAR);
         let spare_per_1000_s = Vec::new();
-        self.calls.direct(0, &Directive { row, parts, good_until, spare_per_1000_s, hedges });
+        let inflow = None;
+        let plan = Directive { row, parts, good_until, spare_per_1000_s, hedges, inflow };
+        self.calls.direct(0, &plan);
     }
 
     /// From now on no replica of this data centre may be used.

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use evenkeel_core::request::copies::CopySink;
+use evenkeel_core::request::copies::{CopySink, ServedSink};
 use evenkeel_core::units::Probability;
 use evenkeel_core::{GroupId, ReplicaId};
+use evenkeel_records::manifest::{BY_AGENT, BY_RUN};
 
 use super::*;
 use crate::counts::get;
@@ -48,7 +49,8 @@ struct Stage {
 fn stream(policy: &str) -> Arc<Stream> {
     let policies = vec![policy.to_owned(), "two-choices".to_owned()];
     let like = "[workload]\ncancel = true\n".to_owned();
-    Arc::new(Stream { name: "upstream.shop".to_owned(), policies, pairs: 0.0, like, replicas: 2 })
+    let name = "upstream.shop".to_owned();
+    Arc::new(Stream { name, by: BY_RUN, policies, pairs: 0.0, like, replicas: 2 })
 }
 
 fn at(ms: u64) -> Moment {
@@ -58,8 +60,8 @@ fn at(ms: u64) -> Moment {
 
 fn new_lane(stream: &Arc<Stream>, client: u16) -> (NewLane, Box<dyn CopySink>) {
     let lane = Lane::new();
-    let sink = Box::new(lane.sink());
     let of = Teller { client, serial: client.into() };
+    let sink = Box::new(lane.sink(of));
     (NewLane { stream: Arc::clone(stream), of, lane }, sink)
 }
 
@@ -98,6 +100,51 @@ impl Stage {
 }
 
 #[test]
+fn what_an_agent_saw_is_read_back_with_the_numbers_that_it_was_told() {
+    let folder = Folder::new("agent");
+    let config = RecordConfig {
+        directory: folder.0.clone(),
+        rotate: Duration::from_secs(300),
+        keep: Duration::from_secs(86_400),
+        bytes_max: 1 << 30,
+        explore: Probability::clamped(0.0),
+        pairs: Probability::clamped(0.0),
+    };
+    let target = Target { config: Arc::new(config), shares: 1 };
+    let about = Stream { policies: Vec::new(), by: BY_AGENT, ..(*stream("c3")).clone() };
+    let lane = Lane::new();
+    let of = Teller { client: 0, serial: 0 };
+    let mut sink = lane.sink(of);
+    let new = NewLane { stream: Arc::new(about), of, lane };
+    let mut stream = StreamState::new(new, at(0), Arc::default());
+    let seen = |number, arrived_ms, end| ServedRecord {
+        number,
+        arrived_at: Instant::from_millis(arrived_ms),
+        wait_ns: 2_000,
+        service_ns: 5_000_000,
+        queue: 3,
+        is_full: false,
+        end,
+        size: 7,
+    };
+    let number = 9 | 70_000 << REQUEST_BITS;
+    sink.copy_left(&seen(number, 500, CopyEnd::Cancelled));
+    sink.copy_left(&seen(0, 400, CopyEnd::Answered));
+    stream.turn(at(1_000), Some(&target));
+    drop(sink);
+    stream.turn(at(12_000), Some(&target));
+    assert!(stream.is_over());
+    let recorded = evenkeel_records::read(&folder.days()[0]).unwrap();
+    assert_eq!(recorded.manifest.by, BY_AGENT);
+    let rows = &recorded.day.rows;
+    let told = |row: &Row| (row.request, row.gap_ns, row.end, row.latency_ns, row.size);
+    assert_eq!(told(&rows[0]), (0, 400_000_000, End::Answered, 5_002_000, 7));
+    assert_eq!(told(&rows[1]), (number, 100_000_000, End::Cancelled, 5_002_000, 7));
+    let served = Served { wait_ns: 2_000, service_ns: 5_000_000, queue: 3, is_full: false };
+    assert!(rows.iter().all(|row| row.served == Some(served)));
+}
+
+#[test]
 fn rows_of_all_dispatchers_are_read_back_in_the_order_in_which_copies_were_sent() {
     let mut stage = Stage::new("back");
     let sent = |request, sent_ms, kind, end, replica| CopyRecord {
@@ -106,6 +153,7 @@ fn rows_of_all_dispatchers_are_read_back_in_the_order_in_which_copies_were_sent(
         after_ns: 7_000,
         replica: ReplicaId::new(replica),
         group: GroupId::new(3),
+        size: 11,
         ..copy(request, sent_ms)
     };
     stage.lanes[1].copy_ended(&sent(1, 900, Kind::Hedge, CopyEnd::Cancelled, 1));
@@ -130,7 +178,7 @@ fn rows_of_all_dispatchers_are_read_back_in_the_order_in_which_copies_were_sent(
         replica,
         group: 3,
         policy: 0,
-        size: 0,
+        size: 11,
         why,
         end,
         served: None,

@@ -3,7 +3,7 @@
 use evenkeel_core::dimmer::{DimmerState, Law};
 
 use super::*;
-use evenkeel_http_proxy::agent_state::{AgentProbes, BrownoutState};
+use evenkeel_http_proxy::agent_state::{AgentProbes, BrownoutState, InflowCounts};
 use evenkeel_http_proxy::config::Switch;
 
 /// How the first agent stands: it dims, since more is asked than is there.
@@ -25,7 +25,8 @@ pub(super) fn dimming() -> AgentState {
         capacity_per_s: None,
         tolerated_backlog: Duration::from_millis(125),
     };
-    let brownout = Some(BrownoutState { state, switch: Switch::Auto });
+    let inflows = InflowCounts { taken: 20, old: 21, invalid: 22 };
+    let brownout = Some(BrownoutState { state, switch: Switch::Auto, inflows });
     let probes = AgentProbes {
         answered_http: 11,
         answered: 12,
@@ -64,6 +65,9 @@ fn metrics_say_how_agents_dim() {
     let requests =
         |content| exposed.value("evenkeel_brownout_requests_total", &[first, ("content", content)]);
     assert_eq!(["full", "reduced"].map(requests), [Some(700.0), Some(300.0)]);
+    let name = "evenkeel_brownout_inflow_total";
+    let inflows = |result| exposed.value(name, &[first, ("result", result)]);
+    assert_eq!(["taken", "old", "invalid"].map(inflows), [Some(20.0), Some(21.0), Some(22.0)]);
     assert_eq!(exposed.value("evenkeel_agent_in_service", &[second]), Some(2.0));
     assert_eq!(exposed.value("evenkeel_brownout_dimmer", &[second]), None, "it has none");
 }

@@ -1,7 +1,7 @@
 //! The replies to `CLUSTER …`.
 
 use super::{ClusterMap, Node};
-use crate::resp::commands::{integer, unknown_subcommand};
+use crate::resp::commands::{integer, refusals, unknown_subcommand};
 use crate::resp::hash::{SLOTS, slot};
 use crate::resp::request::Arguments;
 use crate::resp::{Protocol, encode};
@@ -17,27 +17,6 @@ pub enum Asked {
     Keys(u16, usize),
 }
 
-/// What changes who serves what.
-const CHANGES: [&[u8]; 16] = [
-    b"addslots",
-    b"addslotsrange",
-    b"bumpepoch",
-    b"delslots",
-    b"delslotsrange",
-    b"failover",
-    b"flushslots",
-    b"forget",
-    b"meet",
-    b"replicate",
-    b"reset",
-    b"saveconfig",
-    b"set-config-epoch",
-    b"setslot",
-    b"migration",
-    b"syncslots",
-];
-const READ_ONLY: &str = "ERR the lease decides who leads, and shards move by requests to the admin \
-    address: CLUSTER changes nothing here";
 const NOT_A_MASTER: &str = "ERR The specified node is not a master";
 const HELP: [&str; 13] = [
     "CLUSTER <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -90,7 +69,7 @@ impl ClusterMap {
                 encode::array(out, HELP.len());
                 HELP.iter().for_each(|line| encode::simple(out, line));
             }
-            (what, _) if CHANGES.contains(&what) => encode::error(out, READ_ONLY),
+            (what, _) if is_changing(what) => encode::error(out, refusals::CLUSTER_CHANGES),
             (what, _) if is_known(what) => {
                 let what = String::from_utf8_lossy(what);
                 let text = format!("ERR wrong number of arguments for 'cluster|{what}' command");
@@ -217,6 +196,10 @@ impl ClusterMap {
 fn is_known(what: &[u8]) -> bool {
     let known = HELP.iter().skip(1).filter_map(|line| line.split(' ').next());
     known.chain(["SLAVES", "HELP"]).any(|name| name.as_bytes().eq_ignore_ascii_case(what))
+}
+
+fn is_changing(what: &[u8]) -> bool {
+    refusals::CLUSTER_CHANGING.iter().any(|name| name.as_bytes() == what)
 }
 
 fn unknown_node(id: &[u8], out: &mut Vec<u8>) {

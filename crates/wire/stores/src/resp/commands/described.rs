@@ -24,18 +24,18 @@ pub enum Described {
     Count,
 }
 
-/// Whether a command of this name, or one of its subcommands (`config|get`), is taken.
+/// Whether a command of this name, or one of its subcommands (`config|get`), is taken by our table.
 pub fn is_taken(name: &[u8]) -> bool {
     let container = name.split(|&byte| byte == b'|').next().unwrap_or_default();
     lookup(container).is_some_and(|it| !matches!(it.class, Class::Refused(_)))
 }
 
-/// Writes what is left of a server's answer, in RESP3.
+/// Writes what is left of a server's answer, in RESP3: what our table takes, and what is `newer`.
 ///
 /// # Panics
 /// When this is no whole reply that [`crate::resp::reply::ReplyScanner`] found.
-pub fn cut(reply: &[u8], described: Described, out: &mut Vec<u8>) {
-    let is_own = |element: &[u8]| payload(element).is_some_and(is_taken);
+pub fn cut(reply: &[u8], described: Described, newer: impl Fn(&[u8]) -> bool, out: &mut Vec<u8>) {
+    let is_own = |element: &[u8]| payload(element).is_some_and(|it| is_taken(it) || newer(it));
     let names_own = |entry: &[u8]| elements(entry).next().is_some_and(is_own);
     let all: Vec<&[u8]> = elements(reply).collect();
     let kept: Vec<&[u8]> = match described {

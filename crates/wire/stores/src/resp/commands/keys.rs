@@ -81,8 +81,11 @@ pub fn keys(command: &Command, arguments: Arguments<'_>) -> Result<KeyIndices, R
                 Ok(last) => (last + 1).min(count),
                 Err(_) => count.saturating_sub(usize::from(last.unsigned_abs()) - 1),
             };
-            if step == 2 && count.is_multiple_of(2) {
-                return Err(Refusal(refusals::odd_pairs(command.name)));
+            if step == 2
+                && count.is_multiple_of(2)
+                && let Some(text) = refusals::odd_pairs(command.name)
+            {
+                return Err(Refusal(text));
             }
             Ok(KeyIndices::span(first, end, step))
         }

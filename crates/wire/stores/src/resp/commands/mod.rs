@@ -36,11 +36,16 @@
 //!
 //! No when a write looks at what is there (`INCR`, `SETNX`, `RPUSH`, `RENAME`, `SUNIONSTORE`).
 //!
+//! What servers have beyond this table is in [`newer`].
+//!
 //! **Source**: `COMMAND` of Redis 7.0.15, with which the tests compare each entry.
 
 mod classes;
 pub mod described;
+#[cfg(test)]
+pub(super) mod document;
 mod keys;
+pub mod newer;
 pub mod refusals;
 mod table;
 
@@ -279,6 +284,12 @@ pub fn shape(command: &Command, arguments: Arguments<'_>) -> Shape {
     }
 }
 
+/// The command of this name, in upper or lower case: of our table, or one that servers have said.
+#[inline]
+pub fn known(name: &[u8]) -> Option<&'static Command> {
+    lookup(name).or_else(|| newer::lookup(name))
+}
+
 /// Takes apart commands that were taken, one after the other; `None` is one that is not known, or
 /// no command.
 pub fn for_each(mut rest: &[u8], mut act: impl FnMut(Option<(&'static Command, Arguments<'_>)>)) {
@@ -286,7 +297,7 @@ pub fn for_each(mut rest: &[u8], mut act: impl FnMut(Option<(&'static Command, A
     while !rest.is_empty() {
         let Ok(Some(length)) = parser.parse(rest) else { return act(None) };
         let arguments = parser.arguments(rest);
-        let known = arguments.get(0).and_then(lookup);
+        let known = arguments.get(0).and_then(known);
         act(known.map(|command| (command, arguments)));
         rest = &rest[length..];
     }

@@ -1,6 +1,8 @@
 //! The table of commands, and finding one in it by its name.
 
-use super::refusals::{ADMINISTRATION, CLUSTER, MIGRATION, REPLICATION, SWAPDB};
+use super::refusals::{
+    ADMINISTRATION, CLUSTER, DEBUG, MIGRATION, REPLICATION, SAVING, SHUTDOWN, SWAPDB,
+};
 use super::{
     Channels, Class, Command, Keys, Local, Merge, Options, Repeat, Rewrite, Shape, Time, Wait,
     Whole,
@@ -331,13 +333,13 @@ pub static COMMANDS: &[Command] = &[
     no("slaveof", 3, REPLICATION).with(Options::Replicaof),
     no("sync", 1, REPLICATION),
     // Refused: they concern one server.
-    no("bgrewriteaof", 1, ADMINISTRATION),
-    no("bgsave", -1, ADMINISTRATION),
-    no("debug", -2, ADMINISTRATION),
+    no("bgrewriteaof", 1, SAVING),
+    no("bgsave", -1, SAVING),
+    no("debug", -2, DEBUG),
     no("pfdebug", 3, ADMINISTRATION),
     no("pfselftest", 1, ADMINISTRATION),
-    no("save", 1, ADMINISTRATION),
-    no("shutdown", -1, ADMINISTRATION),
+    no("save", 1, SAVING),
+    no("shutdown", -1, SHUTDOWN),
 ];
 
 const fn set_with_expiry(time: Time) -> Class {

@@ -17,7 +17,7 @@ fn what_is_refused_is_left_out_of_what_a_server_says() {
     let mut connection = server.connect(Protocol::Resp3);
     let cut_of = |reply: &[u8], described| {
         let mut out = Vec::new();
-        cut(reply, described, &mut out);
+        cut(reply, described, |_| false, &mut out);
         assert_eq!(ReplyScanner::default().scan(&out), Ok(Some(out.len())), "{described:?}");
         out
     };

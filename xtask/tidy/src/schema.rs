@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Map, Value, json};
 
-use crate::workspace;
+use crate::root;
 
 pub(crate) const DOCUMENT: &str = "docs/configuration.md";
 pub(crate) const SCHEMA: &str = "docs/evenkeel.schema.json";
@@ -28,11 +28,14 @@ const FRACTIONS: [&str; 7] =
     ["price", "tau", "per_node", "per_violation", "optional", "wan", "node"];
 
 /// Writes the schema anew.
-pub(crate) fn write() -> Result<()> {
-    let document = workspace::root().join(DOCUMENT);
+///
+/// # Errors
+/// When the document cannot be read, is not understood, or the schema cannot be written.
+pub fn write() -> Result<()> {
+    let document = root().join(DOCUMENT);
     let text = std::fs::read_to_string(&document)
         .with_context(|| format!("cannot read {}", document.display()))?;
-    std::fs::write(workspace::root().join(SCHEMA), of_document(&text)?)
+    std::fs::write(root().join(SCHEMA), of_document(&text)?)
         .with_context(|| format!("cannot write {SCHEMA}"))?;
     println!("{SCHEMA} written");
     Ok(())
@@ -202,7 +205,7 @@ fn of_kind(row: &Row<'_>) -> Result<Map<String, Value>> {
         "table" => json!({"type": "object"}),
         other => bail!(
             "{DOCUMENT}:{}: {}: the kind \"{other}\" is new; tell `of_kind` in \
-             xtask/src/schema.rs which JSON it is",
+             xtask/tidy/src/schema.rs which JSON it is",
             row.line,
             row.key
         ),

@@ -1,23 +1,17 @@
-//! The nodes: real ones, by the rig of the tests, which does to them what it is told.
+//! Nodes of a real Cassandra, by the rig of the tests, which does to them what it is told.
 
 use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use crate::bench::dialogue::Dialogue;
+use super::dialogue::Dialogue;
 use crate::workspace;
-
-/// Of all nodes; they are seeds of each other and hold every record.
-pub(super) const NODES: usize = 3;
-pub(super) const DATA_CENTER: &str = "dc1";
-/// Java's heap for each.
-pub(super) const HEAP_MIB: usize = 512;
 
 /// The unit of processor times in proc(5), per second.
 const USER_HZ: f64 = 100.0;
 
 /// Running nodes. They end with this.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     rig: Dialogue,
     nodes: Vec<Node>,
 }
@@ -28,29 +22,30 @@ struct Node {
 }
 
 impl Cluster {
-    /// Starts them, with what that needs compiled first.
-    pub(super) fn start(dynamic_snitch: bool) -> Result<Self> {
+    /// Starts so many nodes as these words of the rig say (`tests/cassandra/obey.rs`), with what
+    /// that needs compiled first.
+    pub(crate) fn start(words: &str, count: usize) -> Result<Self> {
         let mut command = workspace::cargo();
         command
             .args(["test", "--quiet", "-p", "evenkeel-server", "--test", "cassandra", "--"])
             .args(["--ignored", "--exact", "obey::obey", "--nocapture"])
             .current_dir(workspace::root());
         let mut rig = Dialogue::start("the cluster", &mut command)?;
-        let line = format!(
-            "start nodes={NODES} dynamic_snitch={dynamic_snitch} optimized=true \
-             heap_mib={HEAP_MIB}"
-        );
-        let words = rig.ask(&line, "held ")?;
-        let nodes = read_nodes(&words)?;
+        let words = rig.ask(&format!("start {words}"), "held ")?;
+        let nodes = read_nodes(&words, count)?;
         Ok(Self { rig, nodes })
     }
 
-    pub(super) fn addresses(&self) -> Vec<&str> {
+    pub(crate) fn addresses(&self) -> Vec<&str> {
         self.nodes.iter().map(|node| node.address.as_str()).collect()
     }
 
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.nodes.iter().map(|node| node.process)
+    }
+
     /// Tells the rig to do something to a node; answers what it says of it.
-    pub(super) fn tell(&mut self, line: &str) -> Result<String> {
+    pub(crate) fn tell(&mut self, line: &str) -> Result<String> {
         let words = self.rig.ask(line, "held ")?;
         if words.starts_with("error ") {
             bail!("the cluster: {words}");
@@ -59,7 +54,7 @@ impl Cluster {
     }
 
     /// User and system time that all nodes have used, in seconds; in steps of 10 ms for each.
-    pub(super) fn cpu_s(&self) -> Result<f64> {
+    pub(crate) fn cpu_s(&self) -> Result<f64> {
         self.nodes.iter().try_fold(0.0, |sum, node| {
             let path = format!("/proc/{}/stat", node.process);
             let text = fs::read_to_string(&path)
@@ -71,7 +66,7 @@ impl Cluster {
 }
 
 /// `nodes 127.0.0.1:9042=4711 …`
-fn read_nodes(words: &str) -> Result<Vec<Node>> {
+fn read_nodes(words: &str, count: usize) -> Result<Vec<Node>> {
     let Some(words) = words.strip_prefix("nodes ") else {
         bail!("no cluster: {words}");
     };
@@ -80,7 +75,7 @@ fn read_nodes(words: &str) -> Result<Vec<Node>> {
         Some(Node { address: address.to_owned(), process: process.parse().ok()? })
     };
     let nodes = words.split_whitespace().map(node).collect::<Option<Vec<_>>>();
-    nodes.filter(|nodes| nodes.len() == NODES).with_context(|| format!("the cluster: `{words}`"))
+    nodes.filter(|nodes| nodes.len() == count).with_context(|| format!("the cluster: `{words}`"))
 }
 
 /// Times are fields 14 and 15; the second, a name, may contain anything.
@@ -95,11 +90,12 @@ mod tests {
 
     #[test]
     fn the_rigs_answer_is_read() {
-        let nodes = read_nodes("nodes 127.1.1.1:9042=5 127.1.1.2:9042=6 127.1.1.3:9042=7").unwrap();
+        let nodes = read_nodes("nodes 127.1.1.1:9042=5 127.1.1.2:9042=6 127.1.1.3:9042=7", 3);
+        let nodes = nodes.unwrap();
         assert_eq!((nodes[2].address.as_str(), nodes[2].process), ("127.1.1.3:9042", 7));
-        let error = read_nodes("error no `java`").err().unwrap().to_string();
+        let error = read_nodes("error no `java`", 3).err().unwrap().to_string();
         assert_eq!(error, "no cluster: error no `java`");
-        read_nodes("nodes 127.1.1.1:9042=5").err().unwrap();
+        read_nodes("nodes 127.1.1.1:9042=5", 3).err().unwrap();
     }
 
     /// The line of a process whose name was chosen to mislead, with 250 and 40 ticks.

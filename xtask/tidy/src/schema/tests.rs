@@ -3,10 +3,10 @@
 use regex_lite::Regex;
 
 use super::*;
-use crate::workspace;
+use crate::root;
 
 fn read(path: &str) -> String {
-    std::fs::read_to_string(workspace::root().join(path)).unwrap()
+    std::fs::read_to_string(root().join(path)).unwrap()
 }
 
 fn schema() -> Value {
@@ -118,7 +118,7 @@ fn examples(document: &str) -> Vec<String> {
 #[test]
 fn the_configurations_of_all_documents_fit() {
     let mut count = 0;
-    let folder = std::fs::read_dir(workspace::root().join("docs")).unwrap();
+    let folder = std::fs::read_dir(root().join("docs")).unwrap();
     let documents = folder.map(|entry| format!("docs/{}", entry.unwrap().file_name().display()));
     let documents = documents.filter(|path| path.ends_with(".md"));
     for document in documents.chain(["README.md".to_owned()]) {

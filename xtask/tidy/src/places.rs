@@ -66,7 +66,7 @@ impl Rule {
             } else if count < limit {
                 let what = format!(
                     "stale exception: {count} of {limit} in {list}; write `place(\"{path}\", \
-                     {count})` in xtask/src/tidy/crates.rs, or nothing for none"
+                     {count})` in xtask/tidy/src/crates.rs, or nothing for none"
                 );
                 violations.push(Violation::new(path, 1, what));
             }
@@ -76,7 +76,7 @@ impl Rule {
     fn check_gone(&self, tree: &Tree, violations: &mut Vec<Violation>) {
         for place in self.places.iter().filter(|place| tree.file(place.file).is_none()) {
             let what = format!(
-                "stale exception: no such file; delete it from {} in xtask/src/tidy/crates.rs",
+                "stale exception: no such file; delete it from {} in xtask/tidy/src/crates.rs",
                 self.list
             );
             violations.push(Violation::new(place.file, 1, what));

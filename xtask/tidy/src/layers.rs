@@ -32,11 +32,11 @@ fn check_rows(law: &Law, tree: &Tree, standing: &[Crate], violations: &mut Vec<V
         is_of_a_crate(&file.path) && standing.iter().all(|known| known.manifest() != file.path)
     };
     for file in tree.files.iter().filter(unknown) {
-        let what = "crate without a row; give it a level in xtask/src/tidy/crates.rs";
+        let what = "crate without a row; give it a level in xtask/tidy/src/crates.rs";
         violations.push(Violation::new(&file.path, 1, what));
     }
     for row in law.crates.iter().filter(|row| tree.file(&row.manifest()).is_none()) {
-        let what = "no such crate; delete its row in xtask/src/tidy/crates.rs";
+        let what = "no such crate; delete its row in xtask/tidy/src/crates.rs";
         violations.push(Violation::new(&row.manifest(), 1, what));
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn check(law: &Law, tree: &Tree, violations: &mut Vec<Violation>) {
     for (from, to) in law.circles.iter().filter(|pair| !closing.contains(*pair)) {
         let what = format!(
             "stale exception: `{from}` and `{to}` are on no circle any more; delete it from \
-             CIRCLES in xtask/src/tidy/crates.rs"
+             CIRCLES in xtask/tidy/src/crates.rs"
         );
         violations.push(Violation::new(from, 1, what));
     }

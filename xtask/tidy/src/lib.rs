@@ -1,8 +1,8 @@
 //! The house rules that neither the compiler nor clippy checks.
 //!
-//! All rules look at one snapshot of the tree ([`Tree`]: every file git tracks or would track) and
+//! All rules look at one snapshot of the tree (`Tree`: every file git tracks or would track) and
 //! report every violation at once, as `file:line: what, limit, what to do`. They work on text, not
-//! on a syntax tree: comments and literals are blanked first ([`source`]), which is exact enough
+//! on a syntax tree: comments and literals are blanked first (`source`), which is exact enough
 //! for code that rustfmt has formatted and keeps this crate's build at seconds.
 
 mod circles;
@@ -15,14 +15,15 @@ mod places;
 mod product;
 mod references;
 mod rust;
+pub mod schema;
 mod source;
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace;
 use crates::LAW;
 
 /// Every rule, in the order of its report.
@@ -40,7 +41,10 @@ const RULES: [fn(&Tree, &mut Vec<Violation>); 10] = [
 ];
 
 /// Checks the whole tree and prints each violation on its own line.
-pub(crate) fn run() -> Result<()> {
+///
+/// # Errors
+/// When there are violations, or the tree cannot be read.
+pub fn run() -> Result<()> {
     let tree = Tree::read()?;
     let violations = check(&tree);
     for violation in &violations {
@@ -54,7 +58,10 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// Prints the lines of each crate, tests left out; in total also what only tests use.
-pub(crate) fn print_sizes() -> Result<()> {
+///
+/// # Errors
+/// When the tree cannot be read.
+pub fn print_sizes() -> Result<()> {
     let sizes = layers::sizes(&Tree::read()?);
     let product = sizes.iter().filter(|(package, _)| *package != "evenkeel-testkit");
     let total: usize = product.map(|(_, lines)| lines).sum();
@@ -122,7 +129,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     fn read() -> Result<Self> {
-        let root = workspace::root();
+        let root = root();
         let mut paths = listed_by_git()?;
         paths.sort();
         paths.dedup();
@@ -173,10 +180,20 @@ impl Tree {
     }
 }
 
+/// The folder of the workspace: where the source that runs is, also when it was built elsewhere.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let of_this = manifest.ancestors().nth(2).unwrap_or(manifest).to_path_buf();
+    // Cargo says whose command it runs: that of xtask, a folder of the workspace.
+    let asked = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let asked = asked.and_then(|folder| Some(folder.parent()?.to_path_buf()));
+    asked.filter(|folder| folder.join("Cargo.lock").is_file()).unwrap_or(of_this)
+}
+
 fn listed_by_git() -> Result<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .current_dir(workspace::root())
+        .current_dir(root())
         .output()
         .context("tidy asks git which files belong to the project, and git could not be started")?;
     if !output.status.success() {
@@ -214,7 +231,7 @@ mod tests {
     #[test]
     fn git_lists_this_file() {
         let tree = Tree::read().unwrap();
-        assert!(tree.file("xtask/src/tidy.rs").is_some());
+        assert!(tree.file("xtask/tidy/src/lib.rs").is_some());
         assert!(tree.files.iter().all(|file| !file.path.starts_with("target/")));
     }
 

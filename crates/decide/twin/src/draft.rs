@@ -1,0 +1,305 @@
+//! A day, or a part of one, while it is rebuilt: what is known of it grows in rounds.
+
+use evenkeel_core::Rng;
+
+use crate::common::Score;
+use crate::content;
+use crate::pauses::{self, Pause};
+use crate::rows::{Day, End, Why};
+use crate::slots;
+use crate::speeds::{Service, Speeds};
+use crate::twin::{Estimate, Request};
+use crate::visits::{Network, Visit, visits};
+use crate::works::{Seen, Works};
+
+/// Pauses are found by the law of works, and works are known once pauses are taken out of them.
+const ROUNDS: usize = 3;
+
+/// What is known between two rounds.
+pub(crate) struct Draft {
+    replicas: Vec<Vec<Visit>>,
+    starts: Vec<Vec<Option<u64>>>,
+    pub(crate) pauses: Vec<Vec<Pause>>,
+    pub(crate) speeds: Speeds,
+    pub(crate) works: Works,
+    /// The law of works without content, each made this much heavier as a logarithm; empty where
+    /// everything had it.
+    pub(crate) lean: Works,
+    pub(crate) lighter: f64,
+    pub(crate) network: Network,
+    /// Requests that each replica serves at once.
+    pub(crate) slots: u32,
+    /// Share of copies that left before they could have begun in so many slots.
+    pub(crate) early: f64,
+}
+
+impl Draft {
+    /// What the rows tell, where replicas have at least so many slots, and works are this much
+    /// lighter without content if no rows tell.
+    pub(crate) fn new(day: &Day, slots_min: u32, lighter: f64) -> Self {
+        let (replicas, network) = visits(day);
+        let (slots, early) = slots::concurrency(&replicas, slots_min);
+        let starts = replicas.iter().map(|visits| slots::starts(visits, slots).0).collect();
+        let pauses = vec![Vec::new(); replicas.len()];
+        let (speeds, works, lean) = (Speeds::default(), Works::default(), Works::default());
+        let mut draft =
+            Self { replicas, starts, pauses, speeds, works, lean, lighter, network, slots, early };
+        draft.weigh(day);
+        for _ in 0..ROUNDS {
+            if !draft.find_pauses() {
+                break;
+            }
+            draft.weigh(day);
+        }
+        draft
+    }
+
+    /// Copies that each replica served, or tried to.
+    pub(crate) fn visits(&self) -> impl Iterator<Item = usize> + '_ {
+        self.replicas.iter().map(Vec::len)
+    }
+
+    /// Each visit that began, with the time for which its replica worked on it, or would have with
+    /// all content, as a logarithm.
+    fn services(&self, replica: usize) -> impl Iterator<Item = (Visit, u64, f64)> + '_ {
+        let began = self.replicas[replica].iter().zip(&self.starts[replica]);
+        began.filter_map(move |(visit, start)| {
+            let start = (*start)?;
+            let paused = pauses::overlap_ns(&self.pauses[replica], start, visit.left_ns);
+            let worked = (visit.left_ns - start).saturating_sub(paused).max(1_000);
+            let lighter = if visit.is_lean { self.lighter } else { 0.0 };
+            Some((*visit, start, (worked as f64).ln() + lighter))
+        })
+    }
+
+    /// Learns what content costs, where it was left out.
+    fn weigh_content(&mut self) {
+        if !self.replicas.iter().flatten().any(|visit| visit.is_lean) {
+            return;
+        }
+        let services = |replica: usize| {
+            let answered = self.services(replica).filter(|(visit, ..)| !visit.is_cut);
+            let own = |(visit, start, log): (Visit, u64, f64)| {
+                let log = if visit.is_lean { log - self.lighter } else { log };
+                ((start, log), visit.is_lean)
+            };
+            answered.map(own).collect()
+        };
+        let all: Vec<_> = (0..self.replicas.len()).map(services).collect();
+        self.lighter = content::lighter(&all).unwrap_or(self.lighter);
+    }
+
+    /// Learns speeds, then works. A copy that was given up counts for its speed as those do that
+    /// took longer.
+    fn weigh(&mut self, day: &Day) {
+        self.weigh_content();
+        let replicas = 0..self.replicas.len();
+        let services: Vec<Vec<(Visit, u64, f64)>> =
+            replicas.map(|replica| self.services(replica).collect()).collect();
+        let mut all = Vec::with_capacity(self.replicas.len());
+        for (replica, services) in services.iter().enumerate() {
+            let service = |(visit, start, log): &(Visit, u64, f64)| -> Option<Service> {
+                if !visit.is_cut {
+                    return Some((*start, *log));
+                }
+                let scale = self.speeds.log(replica, *start);
+                (!self.works.is_empty())
+                    .then(|| (*start, scale + self.works.mean_beyond(log - scale)))
+            };
+            all.push(services.iter().filter_map(service).collect::<Vec<_>>());
+        }
+        self.speeds = Speeds::new(&all);
+        drop(all);
+        let (mut full, mut lean) = (Vec::with_capacity(day.rows.len()), Vec::new());
+        for (replica, services) in services.iter().enumerate() {
+            let firsts = services.iter();
+            let firsts = firsts.filter(|(visit, ..)| day.rows[visit.row].why == Why::First);
+            for (visit, start, log) in firsts {
+                let log = log - self.speeds.log(replica, *start);
+                let seen = if visit.is_lean { &mut lean } else { &mut full };
+                seen.push(Seen { log, is_cut: visit.is_cut });
+            }
+        }
+        if lean.is_empty() {
+            self.works = Works::new(full);
+        } else {
+            (self.works, self.lean) = content::laws(full, lean);
+        }
+    }
+
+    /// Says whether they are others than before.
+    fn find_pauses(&mut self) -> bool {
+        let mean = self.works.mean();
+        let mut is_new = false;
+        for replica in 0..self.replicas.len() {
+            let scale_ns = |at_ns| self.speeds.log(replica, at_ns).exp();
+            let (visits, starts) = (&self.replicas[replica], &self.starts[replica]);
+            let found = pauses::find(visits, starts, &self.works, (mean, self.lighter), scale_ns);
+            is_new |= found != self.pauses[replica];
+            self.pauses[replica] = found;
+        }
+        is_new
+    }
+
+    /// The work of each row that was served, or what it exceeds; without content, the work with it
+    /// that stands as high among its kind.
+    pub(crate) fn logs(&self, rows: usize) -> Vec<Option<Seen>> {
+        let mut logs = vec![None; rows];
+        for replica in 0..self.replicas.len() {
+            for (visit, start, log) in self.services(replica) {
+                let mut log = log - self.speeds.log(replica, start);
+                if visit.is_lean {
+                    log = self.works.log(self.lean.score(log));
+                }
+                logs[visit.row] = Some(Seen { log, is_cut: visit.is_cut });
+            }
+        }
+        logs
+    }
+
+    /// The scores of the copies of each request that went to two replicas on purpose.
+    pub(crate) fn pairs(&self, day: &Day, logs: &[Option<Seen>]) -> Vec<Vec<Score>> {
+        let paired = day.rows.iter().filter(|row| row.why == Why::Pair);
+        let mut paired: Vec<u64> = paired.map(|row| row.request).collect();
+        paired.sort_unstable();
+        paired.dedup();
+        let mut copies = vec![Vec::new(); paired.len()];
+        // With several clients other rows come between the copies of a request.
+        for (row, seen) in day.rows.iter().zip(logs) {
+            if let (Ok(place), Some(seen)) = (paired.binary_search(&row.request), seen) {
+                copies[place].push((self.works.score(seen.log), seen.is_cut));
+            }
+        }
+        // Of copies that were all broken off nothing is known but that they took longer.
+        copies.retain(|copies| copies.len() > 1 && copies.iter().any(|(_, is_cut)| !is_cut));
+        copies
+    }
+
+    /// By how much longer services take that begin in a crowd than others of the same window of
+    /// speeds, as a logarithm. In slots they do not; over a day, slow times have crowds too.
+    pub(crate) fn crowding(&self) -> Crowding {
+        let mut crowding = Crowding::default();
+        let width_ns = self.speeds.width_ns.max(1);
+        for (replica, visits) in self.replicas.iter().enumerate() {
+            let mut left: Vec<u64> = visits.iter().map(|visit| visit.left_ns).collect();
+            left.sort_unstable();
+            let mut come = 0;
+            let present = visits.iter().enumerate().map(|(number, visit)| {
+                while left.get(come).is_some_and(|left_ns| *left_ns <= visit.at_ns) {
+                    come += 1;
+                }
+                number.saturating_sub(come)
+            });
+            let began = present.zip(&self.starts[replica]).filter(|(_, start)| start.is_some());
+            let all = self.services(replica).zip(began.map(|(there, _)| there));
+            let answered = all.filter(|((visit, ..), _)| !visit.is_cut);
+            let mut met: Vec<(u64, usize, f64)> =
+                answered.map(|((_, start, log), there)| (start / width_ns, there, log)).collect();
+            let of_one = met.chunk_by_mut(|a, b| a.0 == b.0);
+            of_one.for_each(|of_one| crowding.add(of_one));
+        }
+        crowding
+    }
+
+    /// The requests in the order of their arrival; `score` is the logarithm of the first copy's
+    /// work until works of all parts are known. `common` is what copies have in common. A part that
+    /// is not the first has no requests whose first copy was sent before it.
+    pub(crate) fn requests(
+        &self,
+        day: &Day,
+        logs: &[Option<Seen>],
+        common: f64,
+        is_first: bool,
+        rng: &mut Rng,
+    ) -> Vec<Request> {
+        let mut copies: Vec<(u64, usize, u64)> = day
+            .rows
+            .iter()
+            .zip(day.sent_ns())
+            .enumerate()
+            .map(|(number, (row, sent_ns))| (row.request, number, sent_ns))
+            .collect();
+        if !copies.is_sorted() {
+            copies.sort_unstable();
+        }
+        let of_one = copies.chunk_by(|a, b| a.0 == b.0);
+        let has_first =
+            |copies: &&[(u64, usize, u64)]| is_first || day.rows[copies[0].1].why == Why::First;
+        let request = |copies: &[(u64, usize, u64)]| {
+            let (_, first, sent_ns) = copies[0];
+            let row = &day.rows[first];
+            let others = copies[1..].iter().filter_map(|copy| logs[copy.1]);
+            let other = others.filter(|seen| !seen.is_cut).map(|seen| seen.log).next();
+            let other = other.map(|log| (self.works.score(log), common));
+            let mut beyond = |log| self.works.log(self.works.score_beyond(log, other, rng));
+            let log = match logs[first] {
+                Some(seen) if !seen.is_cut => seen.log,
+                Some(seen) => beyond(seen.log),
+                None => beyond(f64::NEG_INFINITY),
+            };
+            let answers = copies.iter().map(|copy| &day.rows[copy.1]);
+            let answers = answers.filter(|row| row.end == End::Answered && row.why != Why::Pair);
+            let latency_ns = answers.map(|row| row.after_ns.saturating_add(row.latency_ns)).min();
+            Request {
+                at_ns: sent_ns.saturating_sub(row.after_ns),
+                client: row.client,
+                group: row.group,
+                policy: row.policy,
+                score: log as f32,
+                latency_ns: latency_ns.map_or(0, |latency_ns| latency_ns.max(1)),
+            }
+        };
+        let mut requests: Vec<Request> = of_one.filter(has_first).map(request).collect();
+        requests.sort_by_key(|request| request.at_ns);
+        requests
+    }
+}
+
+/// What crowds cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crowding {
+    sum: f64,
+    weight: f64,
+    /// Squares of logarithms within windows, and how many.
+    squares: (f64, f64),
+}
+
+impl Crowding {
+    /// Services of one window of one replica: when, who was there, how long as a logarithm.
+    fn add(&mut self, services: &mut [(u64, usize, f64)]) {
+        services.sort_unstable_by_key(|(_, there, _)| *there);
+        let count = services.len();
+        let (few, many) = (services[count / 2].1, services[count * 9 / 10].1);
+        if few == many {
+            return;
+        }
+        let alone = &services[..services.partition_point(|(_, there, _)| *there <= few)];
+        let crowd = &services[services.partition_point(|(_, there, _)| *there < many)..];
+        let mean = |all: &[(u64, usize, f64)]| {
+            all.iter().map(|(.., log)| log).sum::<f64>() / all.len() as f64
+        };
+        let (of_alone, of_crowd) = (mean(alone), mean(crowd));
+        let (one, other) = (alone.len() as f64, crowd.len() as f64);
+        let weight = one * other / (one + other);
+        self.sum += weight * (of_crowd - of_alone);
+        self.weight += weight;
+        let off = alone.iter().map(|(.., log)| (log - of_alone).powi(2)).sum::<f64>();
+        self.squares = (self.squares.0 + off, self.squares.1 + one);
+    }
+
+    /// Of both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            sum: self.sum + other.sum,
+            weight: self.weight + other.weight,
+            squares: (self.squares.0 + other.squares.0, self.squares.1 + other.squares.1),
+        }
+    }
+
+    /// By how much longer, with its error.
+    pub(crate) fn estimate(self) -> Estimate {
+        let variance = self.squares.0 / self.squares.1.max(1.0);
+        let weight = self.weight.max(1.0);
+        Estimate { value: self.sum / weight, error: (variance / weight).sqrt() }
+    }
+}
