@@ -94,7 +94,9 @@ impl Known {
     fn learn(&mut self, told: &Told<'_>) -> Said {
         self.holds = told.holds.unwrap_or(self.holds);
         let nodes = told.arrangement.nodes();
+        let per_s = told.rates.iter().map(|rate| rate.value()).sum();
         let Some((service, verdict)) = self.service.clone() else {
+            self.nights.note(told.window.from, told.window.until, per_s);
             let why = "no window has told yet how long duplicates serve".to_owned();
             let advice =
                 NightAdvice { stage: Stage::Learning.name(), why, nodes, ..NightAdvice::default() };
@@ -115,7 +117,6 @@ impl Known {
                 (Stage::Learning, None, format!("no model fits what was measured: {error}"))
             }
         };
-        let per_s = told.rates.iter().map(|rate| rate.value()).sum();
         let advice = NightAdvice {
             stage: stage.name(),
             why,

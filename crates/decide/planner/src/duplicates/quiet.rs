@@ -224,6 +224,11 @@ impl Nights {
         self.days.peak(now, self.settings.stays, per_s)
     }
 
+    /// Takes a window that does not tell enough to decide by: demand is learnt all the same.
+    pub fn note(&mut self, from: Instant, now: Instant, per_s: f64) {
+        self.days.note(from, now, per_s);
+    }
+
     /// What a window asks for. `planner` predicts as by day; its floor is not looked at.
     ///
     /// # Errors

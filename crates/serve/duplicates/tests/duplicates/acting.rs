@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_core::Rng;
 use evenkeel_core::units::Probability;
-use evenkeel_duplicates::{DuplicatesConfig, DuplicatesState, ManagerSettings, Target};
+use evenkeel_duplicates::{
+    DuplicatesConfig, DuplicatesState, ManagerSettings, NightSettings, Target,
+};
 use evenkeel_settings::address::ServerAddress;
 use evenkeel_stores::resp::request::RequestParser;
 use evenkeel_testkit::redis::{Client, Reply};
@@ -37,6 +39,16 @@ struct Load {
     keys: &'static [&'static str],
     per_s: f64,
     seed: u64,
+    /// After so long it is night, a tenth of that, or day again; it begins with a night.
+    half_day: Option<Duration>,
+}
+
+impl Load {
+    fn rate(&self, since: Duration) -> f64 {
+        let half = |half: Duration| (since.as_secs_f64() / half.as_secs_f64()) as u64;
+        let is_night = self.half_day.is_some_and(|it| half(it).is_multiple_of(2));
+        self.per_s * if is_night { 0.1 } else { 1.0 }
+    }
 }
 
 /// Asks at random times, whatever comes back, until it is told to stop; each count is exactly what
@@ -67,9 +79,10 @@ fn ask(address: SocketAddr, load: Load, stop: &AtomicBool) -> BTreeMap<&'static 
         counts
     });
     let mut rng = Rng::seeded(load.seed);
-    let mut next = Instant::now();
+    let begun = Instant::now();
+    let mut next = begun;
     while !stop.load(Ordering::Relaxed) && !reading.is_finished() {
-        next += Duration::from_secs_f64(rng.exponential() / load.per_s);
+        next += Duration::from_secs_f64(rng.exponential() / load.rate(next - begun));
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let (key, is_write) = (load.keys[rng.below(load.keys.len())], rng.below(20) == 0);
         client.tell(&[if is_write { "INCR" } else { "GET" }, key]);
@@ -114,7 +127,7 @@ fn until(world: &World, what: &str, is_so: impl Fn(&DuplicatesState) -> bool) {
         let state = world.state();
         if let Some(advice) = state.advice.as_ref().filter(|advice| advice.windows != windows) {
             windows = advice.windows;
-            println!("window {windows}: {} ({})", advice.what, advice.why);
+            println!("window {windows}: {} ({}) {:?}", advice.what, advice.why, advice.night);
         }
         is_so(&state)
     });
@@ -167,7 +180,8 @@ fn a_duplicate_comes_where_one_stumbles_and_goes_where_none_does() {
     };
     let Some(mut world) = World::with_spares("acts", 1, 2, act) else { return };
     world.redises[1].kill();
-    let load = Load { keys: &["a", "b", "c", "d", "e", "f"], per_s: 400.0, seed: 1 };
+    let load =
+        Load { keys: &["a", "b", "c", "d", "e", "f"], per_s: 400.0, seed: 1, half_day: None };
     let stumbles = Mutex::new(Some(Stumbles::of(world.redises[0].program.id().unwrap(), 1)));
     let holds = under_load(&world, &[load], || {
         let live = |state: &DuplicatesState| {
@@ -254,8 +268,8 @@ fn shards_move_away_from_where_the_queue_is_too_long() {
     let owner = |state: &DuplicatesState, shard: usize| state.moves.owners[shard];
     world.wait_live(2, PATIENCE);
     let first = world.owners();
-    let busy = Load { keys: &BUSY, per_s: 235.0, seed: 2 };
-    let quiet = Load { keys: &QUIET, per_s: 110.0, seed: 3 };
+    let busy = Load { keys: &BUSY, per_s: 235.0, seed: 2, half_day: None };
+    let quiet = Load { keys: &QUIET, per_s: 110.0, seed: 3, half_day: None };
     let moved = AtomicU64::new(0);
     let holds = under_load(&world, &[busy, quiet], || {
         until(&world, "a shard has moved", |state| {
@@ -280,5 +294,66 @@ fn shards_move_away_from_where_the_queue_is_too_long() {
         let mut expected = [Reply::Null, holds];
         expected.sort();
         assert_eq!(found, expected, "{key}");
+    }
+}
+
+/// A day of 40 s whose first half is night. In a night after the first one of two partitions goes, since
+/// the other has room for both; it comes back before the morning, and keys are what they were.
+#[test]
+fn a_partition_goes_for_the_night_and_is_back_before_the_morning() {
+    const HALF: Duration = Duration::from_secs(20);
+    let act = |config: &mut DuplicatesConfig| {
+        let night = NightSettings {
+            stays: Duration::from_secs(8),
+            lead: Duration::from_secs(6),
+            ..NightSettings::of_days(2 * HALF, std::num::NonZeroU32::MIN)
+        };
+        let manager = acts(50 * MS, 0.85, Duration::from_millis(1_500));
+        config.manager = manager.map(|it| ManagerSettings { night: Some(night), ..it });
+        let servers: Vec<Target> = config.partitions.concat();
+        let servers = servers.into_iter().chain(config.spares.drain(..)).map(|target| {
+            let Target::Tcp { address, .. } = target else { unreachable!("a Redis") };
+            let address = slow(address.inet().unwrap(), b"GET", 2 * MS).into();
+            vec![Target::Tcp { address, access: Arc::default() }]
+        });
+        config.partitions = servers.collect();
+        config.shards = 2;
+    };
+    let Some(mut world) = World::with_spares("nights", 1, 1, act) else { return };
+    world.wait_live(2, PATIENCE);
+    let begun = Instant::now();
+    let load = |keys, seed| Load { keys, per_s: 300.0, seed, half_day: Some(HALF) };
+    let nodes = |state: &DuplicatesState| -> usize {
+        state.partitions.iter().map(|it| it.duplicates.len()).sum()
+    };
+    let holds = under_load(&world, &[load(&BUSY, 4), load(&QUIET, 5)], || {
+        std::thread::sleep((2 * HALF).saturating_sub(begun.elapsed()));
+        assert_eq!(nodes(&world.state()), 2, "no whole day has been seen");
+        until(&world, "a partition is closed", |state| nodes(state) == 1);
+        until(&world, "it comes back", |state| {
+            state
+                .advice
+                .as_ref()
+                .and_then(|it| it.night.as_ref())
+                .is_some_and(|night| night.stage == "returning" || night.home_nodes.is_none())
+        });
+        let time =
+            Duration::from_nanos((begun.elapsed().as_nanos() % (2 * HALF).as_nanos()) as u64);
+        assert!(time < HALF, "{time:?} after midnight it is morning");
+        until(&world, "it is back", |state| {
+            nodes(state) == 2
+                && state.moves.now.is_none()
+                && state.moves.owners[0] != state.moves.owners[1]
+        });
+        assert_eq!(world.state().moves.failed, 0);
+    });
+    world.settle();
+    assert_eq!(world.state().disagreements, 0);
+    world.stop();
+    // Also for a process that starts anew.
+    world.restart();
+    let mut client = world.client();
+    for (key, holds) in holds {
+        assert_eq!(client.ask(&["GET", key]), holds, "{key}");
     }
 }
