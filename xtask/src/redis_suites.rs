@@ -36,7 +36,7 @@ const REDIS_PY_FILES: [&str; 4] = [
 ];
 
 /// Files of Redis's suite that make sense at a server that is not started by it.
-const UNITS: [&str; 23] = [
+const UNITS: [&str; 24] = [
     "unit/type/hash",
     "unit/type/incr",
     "unit/type/string",
@@ -59,6 +59,7 @@ const UNITS: [&str; 23] = [
     "unit/other",
     "unit/pause",
     "unit/pubsub",
+    "unit/tracking",
     "unit/scripting",
 ];
 

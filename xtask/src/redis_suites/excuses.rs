@@ -53,7 +53,6 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(super::REDIS_PY, "*::test_auth", USERS),
     excuse(super::REDIS_PY, "*::test_client_kill_filter_by_user", USERS),
     excuse(super::REDIS_PY, "*::test_bgsave", "snapshots are each server's own"),
-    excuse(super::REDIS_PY, "*::test_client_tracking", "client tracking is not offered"),
     excuse(super::REDIS_PY, "*::test_config_set_multi_params", SETTINGS),
     excuse(super::REDIS_PY, "*::test_xtrim_minlen_and_length_args", TRIMMED),
 ];

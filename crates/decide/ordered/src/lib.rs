@@ -63,6 +63,8 @@ pub use members::{Dropped, Members, MembersConfig, Refused, ReplicaState};
 pub use moving::{Moving, Phase};
 pub use position::{Epoch, History, Position, Rejoin, Sequence, Stretch};
 pub use session::{ConnectionKind, Consistency, Eligible, Session};
-pub use tracking::{Invalid, TRACKED_KEYS_MAX, TrackedRead, Tracker, Tracking, TrackingOptions};
+pub use tracking::{
+    Invalid, Look, TRACKED_KEYS_MAX, TrackedRead, Tracker, Tracking, TrackingOptions,
+};
 pub use waiters::{Waiters, Wanted};
 pub use watches::{CLOCKS_APART_MS, Watched, Watches};

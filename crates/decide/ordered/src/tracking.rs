@@ -33,7 +33,7 @@ pub const TRACKED_KEYS_MAX: usize = 1_000_000;
 type Name = Box<[u8]>;
 
 /// How a client tracks, as it said.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TrackingOptions<C> {
     /// Who is told in its place.
     pub redirect: Option<C>,
@@ -47,6 +47,14 @@ pub struct TrackingOptions<C> {
     pub is_noloop: bool,
     /// Those of `BCAST`; an empty one is that of all keys.
     pub prefixes: BTreeSet<Name>,
+}
+
+impl<C> Default for TrackingOptions<C> {
+    fn default() -> Self {
+        let (redirect, prefixes) = (None, BTreeSet::new());
+        let (is_bcast, is_optin, is_optout, is_noloop) = (false, false, false, false);
+        Self { redirect, is_bcast, is_optin, is_optout, is_noloop, prefixes }
+    }
 }
 
 /// What a client is told has changed.
@@ -80,13 +88,21 @@ pub struct Tracker<C> {
 #[derive(Clone, Debug)]
 struct Noted<C> {
     clients: Vec<C>,
-    /// When it is looked whether the key has expired, in ms since 1970.
-    look_unix_ms: Option<i64>,
+    look: Option<Look>,
+}
+
+/// When it is looked whether a key has expired.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Look {
+    /// In ms since 1970.
+    pub unix_ms: i64,
+    /// Its deadline is then; otherwise more may be known of it then.
+    pub is_deadline: bool,
 }
 
 impl<C> Default for Noted<C> {
     fn default() -> Self {
-        Self { clients: Vec::new(), look_unix_ms: None }
+        Self { clients: Vec::new(), look: None }
     }
 }
 
@@ -102,8 +118,8 @@ pub struct TrackedRead<'a> {
     /// What all who may answer have applied; the highest there is where the answer has its own
     /// place among the writes.
     pub applied: Sequence,
-    /// When it is to be looked whether the key has expired, in ms since 1970.
-    pub look_unix_ms: Option<i64>,
+    /// When it is to be looked whether the key has expired.
+    pub look: Option<Look>,
 }
 
 /// Who may keep what, by clients of this kind.
@@ -114,7 +130,7 @@ pub struct Tracking<C> {
     items: usize,
     /// Keys are given up one behind the other.
     given_up: Name,
-    looks: BTreeSet<(i64, Name)>,
+    looks: BTreeSet<(Look, Name)>,
     prefixes: BTreeMap<Name, BTreeSet<C>>,
     /// Written since prefixes were told last, each by whom.
     written: BTreeMap<Name, Option<C>>,
@@ -272,7 +288,7 @@ impl<C: Copy + Ord> Tracking<C> {
             noted.clients.push(client);
             self.items += 1;
         }
-        self.look_at(read.key, read.look_unix_ms);
+        self.look_at(read.key, read.look);
         self.give_up(Some(read.key));
     }
 
@@ -313,7 +329,7 @@ impl<C: Copy + Ord> Tracking<C> {
 
     /// Who noted a key is told, and forgotten; who is told by prefix is told so.
     fn changed(&mut self, key: &[u8], writer: Option<(C, u64)>) {
-        for client in self.forget(key) {
+        for client in self.forget(key).clients {
             let Some(tracker) = self.clients.get_mut(&client) else { continue };
             if tracker.options.is_bcast {
                 continue;
@@ -381,14 +397,15 @@ impl<C: Copy + Ord> Tracking<C> {
         }
     }
 
-    /// A key with a deadline is to be looked at then, whoever noted it.
-    pub fn look_at(&mut self, key: &[u8], look_unix_ms: Option<i64>) {
-        let Some(at) = look_unix_ms else { return };
+    /// A key is to be looked at then, whoever noted it.
+    pub fn look_at(&mut self, key: &[u8], look: Option<Look>) {
+        let Some(look) = look else { return };
         let noted = self.keys.entry(key.into()).or_default();
-        if let Some(before) = noted.look_unix_ms.replace(at) {
+        if let Some(before) = noted.look.replace(look) {
             self.looks.remove(&(before, key.into()));
         }
-        self.looks.insert((at, key.into()));
+        self.looks.insert((look, key.into()));
+        self.give_up(Some(key));
     }
 
     /// Whether some key is to be looked at, at any time.
@@ -396,24 +413,24 @@ impl<C: Copy + Ord> Tracking<C> {
         !self.looks.is_empty()
     }
 
-    /// The next key that is to be looked at by now.
-    pub fn overdue(&mut self, now_unix_ms: i64) -> Option<Name> {
-        let first = self.looks.first().filter(|(at, _)| *at <= now_unix_ms)?.clone();
+    /// The next key that is to be looked at by now, and whether its deadline has passed.
+    pub fn overdue(&mut self, now_unix_ms: i64) -> Option<(Name, bool)> {
+        let first = self.looks.first().filter(|(look, _)| look.unix_ms <= now_unix_ms)?.clone();
         self.looks.remove(&first);
         if let Some(noted) = self.keys.get_mut(&first.1) {
-            noted.look_unix_ms = None;
+            noted.look = None;
         }
-        Some(first.1)
+        Some((first.1, first.0.is_deadline))
     }
 
     /// Nobody has noted a key any more; who had.
-    fn forget(&mut self, key: &[u8]) -> Vec<C> {
-        let Some(noted) = self.keys.remove(key) else { return Vec::new() };
+    fn forget(&mut self, key: &[u8]) -> Noted<C> {
+        let noted = self.keys.remove(key).unwrap_or_default();
         self.items -= noted.clients.len();
-        if let Some(at) = noted.look_unix_ms {
-            self.looks.remove(&(at, key.into()));
+        if let Some(look) = noted.look {
+            self.looks.remove(&(look, key.into()));
         }
-        noted.clients
+        noted
     }
 
     /// Gives up keys that are too many, but not this one.
@@ -424,10 +441,14 @@ impl<C: Copy + Ord> Tracking<C> {
             let next = self.keys.range::<[u8], _>(behind).map(|(key, _)| key).find(is_other);
             let next = next.or_else(|| self.keys.keys().find(is_other));
             let Some(key) = next.cloned() else { return };
-            for client in self.forget(&key) {
+            let noted = self.forget(&key);
+            for client in noted.clients {
                 let Some(tracker) = self.clients.get_mut(&client) else { continue };
                 tracker.doubt(|open| *open == *key);
                 self.told.push((client, of_one(&key)));
+            }
+            if noted.look.is_some() {
+                self.broadcast_later(&key, None); // nobody looks whether it has expired
             }
             self.given_up = key;
         }

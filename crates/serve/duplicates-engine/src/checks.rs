@@ -564,6 +564,7 @@ impl Inner {
         );
         self.drop_server(server, Dropped::Diverged);
         self.servers[server].quarantine = Some(why.to_owned());
+        self.distrust_tracked(self.members.partition(server));
     }
 }
 

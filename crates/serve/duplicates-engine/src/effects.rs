@@ -557,6 +557,7 @@ impl Inner {
             None => answer,
         };
         let published = [request.published, group.published].concat();
+        self.track_effects(request.client, &request.commands);
         let done = Done { server: executor, told, waiter: request.waiter, published };
         let call = self.place_effects(request.client, partition, done, &write);
         if !strays.is_empty()

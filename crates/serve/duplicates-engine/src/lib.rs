@@ -40,6 +40,8 @@
 //! | `front.rs` | what the next ones share |
 //! | `databases.rs` | `SELECT`: which database a key is of |
 //! | `watch.rs` | `WATCH`: when keys were written last |
+//! | `tracking.rs`, `tracking_command.rs` | `CLIENT TRACKING`: who keeps what, and is told when it changes |
+//! | `log_failed.rs` | the log cannot be written, and is tried again |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
 //! | `key_events.rs` | what becomes of keys is told to who listens to that |
 //! | `monitor.rs` | commands are shown to who watches |
@@ -89,6 +91,7 @@ mod key_events;
 mod late;
 mod layout;
 mod local;
+mod log_failed;
 mod manage;
 mod monitor;
 mod moving;
@@ -108,6 +111,8 @@ pub mod state;
 mod state_pass;
 mod streams;
 mod strong;
+mod tracking;
+mod tracking_command;
 mod types;
 mod users;
 mod wait_command;
@@ -156,7 +161,7 @@ use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::channels::Subscriptions;
 use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
-use evenkeel_wal::{Log, LogError, LogPlace};
+use evenkeel_wal::{Log, LogPlace};
 use expiry::Expiry;
 use function_flags::FunctionFlags;
 use gather::Gather;
@@ -171,6 +176,7 @@ use scan::Scans;
 pub use state_pass::StatePass;
 use streams::Streams;
 use strong::Strong;
+use tracking::Trackers;
 use types::Owed;
 pub use types::{ClientId, ParsedCommand};
 use types::{Form, Late, Pop};
@@ -184,9 +190,6 @@ use waiting::Waiting;
 const UNMARKED_MAX: u64 = 512;
 /// How often it is told whether the lease is valid, which it stops to be without an event.
 const LEADERSHIP_EVERY: Duration = Duration::from_secs(1);
-
-/// How often a log that failed is tried again.
-const MEND_EVERY: Duration = Duration::from_secs(1);
 
 /// One service, shared by the tasks of its thread.
 #[derive(Debug)]
@@ -259,6 +262,7 @@ pub struct Inner {
     questions: Questions,
     wait_list: Vec<Wait>,
     watches: Watches,
+    tracking: Trackers,
     waiting: Waiting,
     pause: Pause,
     subscriptions: Subscriptions<ClientId>,
@@ -413,6 +417,7 @@ impl Engine {
             questions: Questions::default(),
             wait_list: Vec::new(),
             watches: Watches::default(),
+            tracking: Trackers::default(),
             waiting: Waiting::default(),
             pause: Pause::default(),
             subscriptions: Subscriptions::default(),
@@ -536,6 +541,7 @@ impl Inner {
         self.redo_late();
         self.try_again();
         self.tell_key_events();
+        self.tell_invalid();
         if self.log.is_dirty()
             && let Err(error) = self.log.commit()
         {
@@ -565,49 +571,6 @@ impl Inner {
         self.history.forget_before(Sequence(self.log.first_sequence()));
         if self.log.state().is_none() {
             self.history.forget_state();
-        }
-    }
-
-    /// The log cannot be written: nothing that was not written may reach a duplicate, so all of
-    /// them are dropped. They come back for reads; writes are refused until the log is mended, and
-    /// another process may lead.
-    fn fail(&mut self, error: &LogError) {
-        self.history.rewind(Sequence(self.log.discard()));
-        self.forget_deadlines();
-        if self.failure.is_some() {
-            return;
-        }
-        let failure = format!("the log cannot be written: {error}");
-        tracing::error!(service = self.config.name, %failure, "no more writes");
-        if let Some(leadership) = &self.leadership {
-            leadership.give_up(&failure);
-        }
-        self.failure = Some(failure);
-        self.mend_at = self.now + MEND_EVERY;
-        for server in 0..self.servers.len() {
-            self.drop_server(server, Dropped::Failed);
-        }
-    }
-
-    /// Writes to the log again if that can be done by now. A layout that was taken meanwhile it
-    /// does not know yet.
-    fn mend(&mut self) {
-        self.mend_at = self.now + MEND_EVERY;
-        let version = self.layout.version();
-        let layout = |log: &mut Log| log.begin_layout(version).and_then(|()| log.commit());
-        let mended = self.log.mend();
-        match mended.and_then(|()| if version > 1 { layout(&mut self.log) } else { Ok(()) }) {
-            Ok(()) => {
-                self.failure = None;
-                tracing::info!(service = self.config.name, "the log can be written again");
-                if let Some(leadership) = &self.leadership {
-                    leadership.regain();
-                }
-            }
-            Err(error) => {
-                self.log.discard();
-                self.failure = Some(format!("the log cannot be written: {error}"));
-            }
         }
     }
 
@@ -669,6 +632,7 @@ impl Inner {
         self.look_at_newer();
         self.look_at_wait_list();
         self.look_at_key_events();
+        self.look_at_tracked();
         self.tell_shown();
         self.look_after_waiters();
         self.end_pause_if_over();
@@ -685,7 +649,7 @@ impl Inner {
             || self.key_events.is_waiting()
             || !self.questions.is_empty()
             || self.changes.now.is_some();
-        let busy = is_busy.then_some(Duration::ZERO);
+        let busy = is_busy.then_some(Duration::ZERO).or_else(|| self.tracking.look_within());
         let manager = self.manager.as_ref().map(|manager| manager.tick_within(self.now));
         let leadership = self.leadership.as_ref().map(|_| LEADERSHIP_EVERY);
         let mending = self.failure.as_ref().map(|_| self.mend_at.since(self.now));

@@ -549,6 +549,12 @@ impl Inner {
         }
         let (connection, among) = self.candidates(key);
         call.limit(among);
+        if self.tracking.is_on() && !among.is_empty() {
+            let read = &self.reads.open[key];
+            let (place, database) = ((read.client, read.slot), read.database);
+            let text = read.command().to_vec();
+            self.track_again(place, (connection, among), database, &text);
+        }
         loop {
             match self.next_step(&mut call) {
                 Step::Send(attempt) => {

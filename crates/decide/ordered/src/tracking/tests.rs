@@ -15,7 +15,7 @@ fn hash(key: &str) -> u64 {
 
 fn read(key: &str, applied: Sequence) -> TrackedRead<'_> {
     let (hash, key) = (hash(key), key.as_bytes());
-    TrackedRead { key, hash, partition: 0, applied, look_unix_ms: None }
+    TrackedRead { key, hash, partition: 0, applied, look: None }
 }
 
 fn names(keys: &[&str]) -> BTreeSet<Name> {
@@ -139,13 +139,14 @@ fn of_too_many_keys_one_after_the_other_is_given_up() {
 
 #[test]
 fn a_key_is_looked_at_when_its_deadline_has_passed() {
+    let look = |unix_ms| Some(Look { unix_ms, is_deadline: true });
     let mut all = tracking(TrackingOptions::default());
-    all.read(1, 0, &TrackedRead { look_unix_ms: Some(50), ..read("b", HIGHEST) });
+    all.read(1, 0, &TrackedRead { look: look(50), ..read("b", HIGHEST) });
     all.answered(1, 0);
     assert_eq!(all.overdue(49), None);
-    assert_eq!(all.overdue(50).as_deref(), Some(&b"b"[..]));
-    all.look_at(b"b", Some(70));
-    all.look_at(b"b", Some(60));
+    assert_eq!(all.overdue(50), Some((Name::from(&b"b"[..]), true)));
+    all.look_at(b"b", look(70));
+    all.look_at(b"b", look(60));
     wrote(&mut all, "b", 1, None);
     assert!(!all.has_looks(), "it is another one");
     all.take_messages();

@@ -32,6 +32,7 @@ mod silent;
 mod stopping;
 mod stores;
 mod streams;
+mod tracking;
 mod users;
 mod waiting;
 mod watch;
