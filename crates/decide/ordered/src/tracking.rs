@@ -7,9 +7,10 @@
 //! - *The write comes while the answer is on its way.* The client is told at once, and again
 //!   behind that answer.
 //! - *The write came before the read, and whoever answers may lack it.* The hash of a key leads to
-//!   one of 64 Ki places, which has the number of the last write there. If not all who may answer
-//!   had applied that when the read was sent, the client is told behind the answer. **When it
-//!   misleads**: two keys of one place; a client is then told in vain, and never too little.
+//!   one of 64 Ki places, which has the number of the last write there: the read had better be sent
+//!   to who has that. If not all who may answer had applied it when the read was sent, the client
+//!   is told behind the answer. **When it misleads**: two keys of one place; a read then waits, or
+//!   a client is told, in vain, and never too little.
 //!
 //! What a client's own write changes it is told behind the answer to that write. **Bounded**: of
 //! too many keys one after the other is given up, and who noted it is told. **Expiry**: a key that
@@ -165,7 +166,7 @@ impl<C> Default for Tracking<C> {
 
 impl<C: Copy> Tracker<C> {
     /// Whether what is read now is noted.
-    fn notes(&self, key: &[u8]) -> bool {
+    pub fn notes(&self, key: &[u8]) -> bool {
         let options = &self.options;
         match options.is_bcast {
             true => options.prefixes.iter().any(|prefix| key.starts_with(prefix)),
@@ -302,9 +303,14 @@ impl<C: Copy + Ord> Tracking<C> {
 
     /// Whether somebody who has applied this may lack the last write of a key.
     fn is_behind(&self, hash: u64, partition: usize, applied: Sequence) -> bool {
+        self.last_of(hash, partition) > applied
+    }
+
+    /// The last write that may be of a key with this hash: who has applied it lacks none.
+    pub fn last_of(&self, hash: u64, partition: usize) -> Sequence {
         let place = self.places.get((hash % PLACES as u64) as usize);
         let of_all = self.of_all.get(&partition);
-        place.into_iter().chain(of_all).any(|written| *written > applied)
+        place.into_iter().chain(of_all).copied().max().unwrap_or_default()
     }
 
     /// A write of a key gets its place; `writer`: whose, with the place of its answer.
@@ -466,6 +472,13 @@ impl<C: Copy + Ord> Tracking<C> {
             told.extend(behind.remove());
         }
         told
+    }
+
+    /// A client's write that had this place changed nothing, and has no answer yet: what it is told
+    /// at once.
+    pub fn undone(&mut self, client: C, slot: u64) -> Vec<Invalid> {
+        let behind = self.clients.get_mut(&client).and_then(|it| it.behind.remove(&slot));
+        behind.unwrap_or_default()
     }
 
     /// Whether a message waits for somebody.

@@ -337,7 +337,11 @@ impl Inner {
     pub(super) fn take_back_slot(&mut self, id: ClientId) {
         if let Some(client) = self.client(id) {
             client.slots.pop_back();
-            client.about.take_back(client.first + client.slots.len() as u64);
+            let slot = client.next_slot();
+            client.about.take_back(slot);
+            if client.tracks {
+                self.tell_undone(id, slot);
+            }
         }
     }
 

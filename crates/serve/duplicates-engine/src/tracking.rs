@@ -6,8 +6,10 @@
 //! the write that it tells of, so that a read behind it finds that; `eventual` reads of clients that
 //! track are `read-my-own-writes`.
 //!
-//! **What an answer may lack** goes by what all who may answer have applied when a read is sent, or
-//! sent again. A transaction or a script has a place of its own among the writes.
+//! **What an answer may lack**: a read that is noted lifts its session to the last writes of its
+//! keys, so it is sent to who has these, or behind them. Where it goes elsewhere all the same, what
+//! all who may answer have applied by then decides. A transaction or a script has a place of its
+//! own among the writes.
 //!
 //! **Scripts**: nobody here knows whether one has read something, so all keys are noted that it
 //! names. **Expiry**: keys that are noted are looked at when their deadlines have passed, and
@@ -16,6 +18,7 @@
 //!
 //! Nothing of this is done while nobody tracks.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use evenkeel_ordered::{
@@ -152,12 +155,26 @@ impl Inner {
             tracker.is_said_now = std::mem::take(&mut tracker.is_said);
         }
         let Some(place) = self.tracker_of(id).filter(|_| reads(command, class)) else { return };
-        let database = self.database_of(id);
-        for key in databases::places(database, command, parsed.arguments()) {
+        let places = databases::places(self.database_of(id), command, parsed.arguments());
+        self.see_last_writes(id, &places);
+        for key in places {
             let applied = self.applied_by_all(id, self.partition_of(&key), class);
             self.track(place, &key, applied);
         }
         self.schedule(); // other keys may be given up
+    }
+
+    /// What a client is to keep is read where no write of it is missing, or behind those that wait.
+    fn see_last_writes(&mut self, id: ClientId, places: &[Cow<'_, [u8]>]) {
+        for place in places {
+            let (key, partition) = (databases::key(place), self.partition_of(place));
+            let tracker = self.tracking.core.tracker(id);
+            let is_noted = tracker.is_some_and(|tracker| tracker.notes(key));
+            let seen = self.tracking.core.last_of(xxh3_64(key), partition);
+            if let Some(client) = self.client(id).filter(|_| is_noted) {
+                client.session.saw(seen);
+            }
+        }
     }
 
     /// What all have applied who may answer a read of this client that is sent now.
@@ -249,7 +266,7 @@ impl Inner {
     #[inline]
     pub(super) fn begin_tracked_write(&mut self, id: ClientId, done: Option<&Done>) {
         if self.tracking.is_on() {
-            let waits = self.waiting.is_trying() || done.is_some_and(|it| it.waiter.is_some());
+            let waits = done.is_some_and(|it| it.waiter.is_some());
             self.tracking.writer = if waits { None } else { self.tracker_of(id) };
         }
     }
@@ -357,10 +374,18 @@ impl Inner {
             client.session.saw(seen);
         }
         let to = redirect.unwrap_or(id);
-        let Some(client) = self.client(to) else { return self.redirect_broken(id, to) };
+        let Some(client) = self.client(to).filter(|client| !client.is_ending) else {
+            return self.redirect_broken(id, to);
+        };
         client.session.saw(seen);
         write(invalid, client, redirect.is_some());
         self.push(to, b""); // wakes it, or cuts it off
+    }
+
+    /// A client's try was in vain, and it waits on.
+    pub(super) fn tell_undone(&mut self, id: ClientId, slot: u64) {
+        let told = self.tracking.core.undone(id, slot);
+        told.iter().for_each(|invalid| self.invalidate(id, invalid));
     }
 
     /// Whoever was to be told in the place of a client is gone.

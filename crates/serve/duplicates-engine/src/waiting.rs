@@ -107,11 +107,6 @@ impl Waiting {
         self.order.deadline()
     }
 
-    /// Whether the write that gets its place is one of who waits.
-    pub(super) const fn is_trying(&self) -> bool {
-        self.is_trying
-    }
-
     /// Clients that wait, of whom nothing is under way.
     pub(super) const fn idle(&self) -> usize {
         self.order.idle()

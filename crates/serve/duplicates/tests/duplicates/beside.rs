@@ -79,7 +79,7 @@ fn transcript(address: SocketAddr, protocol: &str, script: &[&str]) -> Vec<Strin
         }
         let (name, rest) = step.split_at(1);
         let (what, words) = rest.split_at(1);
-        let mut words: Vec<&str> = words.split_whitespace().collect();
+        let words: Vec<&str> = words.split_whitespace().collect();
         for other in words.iter().filter_map(|word| word.strip_prefix('@')) {
             numbers.entry(other).or_insert_with(|| {
                 let client = clients.entry(other);
@@ -88,11 +88,12 @@ fn transcript(address: SocketAddr, protocol: &str, script: &[&str]) -> Vec<Strin
                 String::from_utf8_lossy(&number[1..]).trim().to_owned()
             });
         }
-        for word in &mut words {
-            if let Some(number) = word.strip_prefix('@').and_then(|other| numbers.get(other)) {
-                *word = number;
-            }
-        }
+        let number = |word: &str| word.strip_prefix('@').and_then(|it| numbers.get(it));
+        let words: Vec<String> = words
+            .iter()
+            .map(|word| number(word).map_or((*word).to_owned(), String::clone))
+            .collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let client = clients.entry(name).or_insert_with(|| Raw::connect(address, protocol));
         let came = match what {
             ":" => client.ask(&words),
