@@ -11,8 +11,8 @@
 //! all who may answer have applied by then decides. A transaction or a script has a place of its
 //! own among the writes.
 //!
-//! **Scripts**: nobody here knows whether one has read something, so all keys are noted that it
-//! names. **Expiry**: keys that are noted are looked at when their deadlines have passed, and
+//! **Scripts**: of one whose text names no command that reads nothing is noted, of others all keys
+//! that they name: nobody here knows what it read. **Expiry**: keys that are noted are looked at when their deadlines have passed, and
 //! removed in the order of writes; where that cannot be done now, who noted the key is told all the
 //! same. **A duplicate that differed** may have answered what never was so: all forget all.
 //!
@@ -30,8 +30,9 @@ use super::Inner;
 use super::clients::Client;
 use super::expiry::key_of;
 use super::types::{ClientId, Done, ParsedCommand};
-use evenkeel_stores::resp::commands::{Class, Command, Keys, Local, Wait, Whole};
-use evenkeel_stores::resp::{Protocol, databases, encode, settings};
+use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Wait, Whole};
+use evenkeel_stores::resp::request::Arguments;
+use evenkeel_stores::resp::{Protocol, databases, encode, script_calls, settings};
 
 /// Where clients of RESP2 are told in place of others.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
@@ -120,10 +121,25 @@ fn write(invalid: &Invalid, client: &mut Client, is_redirected: bool) {
     }
 }
 
-/// Whether a client may keep what a command answers.
-fn reads(command: &Command, class: Class) -> bool {
+/// Whether a client may keep what a command answers. What a function calls nobody knows.
+fn reads(command: &Command, class: Class, arguments: Arguments<'_>) -> bool {
+    if command.keys == Keys::Script {
+        let script = arguments.get(1).filter(|_| matches!(command.name, "eval" | "eval_ro"));
+        let script = script.and_then(|text| std::str::from_utf8(text).ok());
+        let called = script.and_then(script_calls::called);
+        return called.is_none_or(|names| names.iter().any(|name| is_read(name)));
+    }
     matches!(class, Class::Read | Class::Whole(Whole::ScanPart) | Class::Waits(Wait::Stream))
         || command.name == "sort_ro"
+}
+
+/// Whether a script that calls this command may read something.
+fn is_read(name: &str) -> bool {
+    let command = commands::lookup(name.as_bytes());
+    command.is_none_or(|it| {
+        let class = it.class;
+        matches!(class, Class::Read | Class::Whole(_) | Class::Waits(Wait::Stream))
+    })
 }
 
 impl Inner {
@@ -154,7 +170,10 @@ impl Inner {
         if let Some(tracker) = self.tracking.core.tracker(id) {
             tracker.is_said_now = std::mem::take(&mut tracker.is_said);
         }
-        let Some(place) = self.tracker_of(id).filter(|_| reads(command, class)) else { return };
+        let Some(place) = self.tracker_of(id) else { return };
+        if !reads(command, class, parsed.arguments()) {
+            return;
+        }
         let places = databases::places(self.database_of(id), command, parsed.arguments());
         self.see_last_writes(id, &places);
         for key in places {
@@ -254,7 +273,7 @@ impl Inner {
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         databases::for_each(commands, |known| {
             let Some((database, command, arguments)) = known else { return };
-            if reads(command, command.class) || command.keys == Keys::Script {
+            if reads(command, command.class, arguments) {
                 let places = databases::places(database, command, arguments);
                 keys.extend(places.iter().map(|place| Box::from(&**place)));
             }
@@ -292,17 +311,18 @@ impl Inner {
             if command.class == Class::Whole(Whole::Flush) || places.is_empty() && is_about_keys {
                 return core.emptied(partition, sequence, writer);
             }
+            let is_read = reads(command, command.class, arguments);
             // Of copies of a shard that moves nobody need know.
             for place in places.iter().filter(|it| self.partition_of(it) == partition) {
                 let (key, look) = (databases::key(place), self.look_of(place));
                 let hash = xxh3_64(key);
-                match writer.filter(|_| reads(command, command.class)) {
+                match writer.filter(|_| is_read) {
                     Some((id, slot)) => {
                         let applied = EVERYTHING;
                         let read = TrackedRead { key, hash, partition, applied, look };
                         core.read(id, slot, &read);
                     }
-                    None if reads(command, command.class) => {}
+                    None if is_read => {}
                     None => {
                         core.wrote((key, hash), sequence, writer);
                         let look = look.filter(|it| it.is_deadline && core.is_broadcast(key));

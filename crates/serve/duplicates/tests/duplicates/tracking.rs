@@ -312,9 +312,9 @@ fn other_connections_are_told_as_by_redis() {
         &[
             &[
                 "a: CLIENT TRACKING ON REDIRECT @b",
-                "a: GET %k",
+                "a: GET %x",
                 "c: CLIENT KILL ID @b",
-                "c: SET %k 1",
+                "c: SET %x 1",
                 "a?",
                 "a: CLIENT TRACKINGINFO",
                 "a: CLIENT TRACKING ON",
@@ -323,11 +323,11 @@ fn other_connections_are_told_as_by_redis() {
             &[
                 "a: CLIENT TRACKING ON REDIRECT @b",
                 "c: CLIENT TRACKING ON REDIRECT @b",
-                "a: GET %k",
-                "c: GET %l",
-                "d: SET %k 1",
+                "a: GET %x",
+                "c: GET %y",
+                "d: SET %x 1",
                 "b?",
-                "d: SET %l 1",
+                "d: SET %y 1",
                 "b?",
                 "b: PING",
             ],
@@ -338,11 +338,11 @@ fn other_connections_are_told_as_by_redis() {
         "2",
         &[
             // A client of RESP2 cannot be told on its own connection.
-            &["a: CLIENT TRACKING ON", "a: GET %k", "b: SET %k 1", "a: PING"],
+            &["a: CLIENT TRACKING ON", "a: GET %x", "b: SET %x 1", "a: PING"],
             &[
                 "a: CLIENT TRACKING ON REDIRECT @b",
                 "b: SUBSCRIBE __redis__:invalidate",
-                "a: GET %k",
+                "a: GET %x",
                 "c: FLUSHALL",
                 "b?",
             ],

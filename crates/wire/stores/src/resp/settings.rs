@@ -119,7 +119,7 @@ pub fn check_own(name: &[u8], value: &[u8]) -> Result<(), &'static str> {
 pub fn keys_max(value: &[u8]) -> Result<usize, &'static str> {
     let number = integer(value).ok_or("argument couldn't be parsed into an integer")?;
     usize::try_from(number)
-        .map_err(|_| "argument must be between 0 and 18446744073709551615 inclusive")
+        .map_err(|_| "argument must be between 0 and 9223372036854775807 inclusive")
 }
 
 /// How long a connection may idle, as `timeout` says it; `None` = for ever.
