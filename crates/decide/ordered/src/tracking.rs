@@ -369,6 +369,12 @@ impl<C: Copy + Ord> Tracking<C> {
         }
     }
 
+    /// Whether some client is told of keys by their prefixes, whoever reads them.
+    #[inline]
+    pub fn has_prefixes(&self) -> bool {
+        !self.prefixes.is_empty()
+    }
+
     /// Whether some client is told of this key by its prefix.
     pub fn is_broadcast(&self, key: &[u8]) -> bool {
         self.prefixes.keys().any(|prefix| key.starts_with(prefix))

@@ -103,7 +103,7 @@ impl Inner {
         if is_known && !self.monitors.is_empty() {
             self.show_command(id, (command, class), parsed);
         }
-        if tracks {
+        if tracks || self.tracking.has_prefixes() {
             self.track_command(id, (command, class), parsed);
         }
         match class {

@@ -8,7 +8,8 @@
 //!
 //! **What an answer may lack**: a read that is noted lifts its session to the last writes of its
 //! keys, so it is sent to who has these, or behind them. Where it goes elsewhere all the same, what
-//! all who may answer have applied by then decides. A transaction or a script has a place of its
+//! all who may answer have applied by then decides. With `BCAST` values may be read on connections
+//! that do not track: their sessions are lifted as well. A transaction or a script has a place of its
 //! own among the writes.
 //!
 //! **Scripts**: of one whose text names no command that reads nothing is noted, of others all keys
@@ -59,6 +60,12 @@ impl Trackers {
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.core.is_on()
+    }
+
+    /// Whether reads of others than those who track concern somebody.
+    #[inline]
+    pub(super) fn has_prefixes(&self) -> bool {
+        self.core.has_prefixes()
     }
 
     /// As `INFO` has them: clients, keys, clients of all keys, prefixes.
@@ -153,7 +160,7 @@ impl Inner {
         })
     }
 
-    /// A client that tracks has this command taken.
+    /// A client that tracks has this command taken, or any one while keys are told by prefixes.
     #[cold]
     pub(super) fn track_command(
         &mut self,
@@ -176,6 +183,9 @@ impl Inner {
         }
         let places = databases::places(self.database_of(id), command, parsed.arguments());
         self.see_last_writes(id, &places);
+        if self.tracking.core.tracker(id).is_none() {
+            return; // another connection of its client may be told
+        }
         for key in places {
             let applied = self.applied_by_all(id, self.partition_of(&key), class);
             self.track(place, &key, applied);
@@ -188,7 +198,8 @@ impl Inner {
         for place in places {
             let (key, partition) = (databases::key(place), self.partition_of(place));
             let tracker = self.tracking.core.tracker(id);
-            let is_noted = tracker.is_some_and(|tracker| tracker.notes(key));
+            let is_noted = tracker.is_some_and(|tracker| tracker.notes(key))
+                || self.tracking.core.is_broadcast(key);
             let seen = self.tracking.core.last_of(xxh3_64(key), partition);
             if let Some(client) = self.client(id).filter(|_| is_noted) {
                 client.session.saw(seen);

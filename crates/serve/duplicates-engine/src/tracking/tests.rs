@@ -49,6 +49,22 @@ fn what_is_kept_is_read_where_no_write_of_it_is_missing() {
 }
 
 #[test]
+fn who_reads_for_another_that_is_told_by_prefix_misses_no_write() {
+    for is_told in [false, true] {
+        let mut world = World::start(2, |_| {});
+        let (writer, reader) = (world.client(), world.client());
+        let told = tracking(&mut world, &["BCAST", "PREFIX", if is_told { "k" } else { "l" }]);
+        assert!(world.tell(writer, &["SET", "k", "1"]));
+        turn(&world);
+        assert_eq!(!world.heard(told).is_empty(), is_told);
+        assert!(world.tell(reader, &["GET", "k"]));
+        turn(&world);
+        let is_free = (0..2).any(|server| world.waiting(server)[1] > 0);
+        assert_eq!(is_free, !is_told, "behind the write that its friend was told of");
+    }
+}
+
+#[test]
 fn a_write_while_the_answer_is_on_its_way_is_told_behind_that_too() {
     let mut world = World::start(1, |_| {});
     let (writer, reader) = (world.client(), tracking(&mut world, &[]));
@@ -97,7 +113,7 @@ fn where_nobody_tracks_nothing_is_noted() {
     assert_eq!(world.engine.borrow().tracking.sizes(), [0; 4]);
     turn(&world);
     world.serve_all();
-    assert_eq!(world.heard(other), "_\r\n+OK\r\n");
+    assert_eq!(world.heard(other), "$-1\r\n+OK\r\n");
 }
 
 /// What a client has heard, and keeps.
