@@ -2,20 +2,21 @@
 //!
 //! Core decides who is told what ([`Tracking`]); here reads are noted when they are sent, writes
 //! when they get their place, and messages are written: behind answers in the turn of the answer,
-//! all others at the end of the turn of the event loop. A message lifts the session of its client to
-//! the write that it tells of, so that a read behind it finds that; `eventual` reads of clients that
-//! track are `read-my-own-writes`.
+//! all others at the end of the turn of the event loop. A message lifts the session of its client
+//! to the write that it tells of, so that a read behind it finds that; `eventual` reads of clients
+//! that track are `read-my-own-writes`.
 //!
 //! **What an answer may lack**: a read that is noted lifts its session to the last writes of its
 //! keys, so it is sent to who has these, or behind them. Where it goes elsewhere all the same, what
 //! all who may answer have applied by then decides. With `BCAST` values may be read on connections
-//! that do not track: their sessions are lifted as well. A transaction or a script has a place of its
-//! own among the writes.
+//! that do not track: their sessions are lifted as well. A transaction or a script has a place of
+//! its own among the writes.
 //!
 //! **Scripts**: of one whose text names no command that reads nothing is noted, of others all keys
-//! that they name: nobody here knows what it read. **Expiry**: keys that are noted are looked at when their deadlines have passed, and
-//! removed in the order of writes; where that cannot be done now, who noted the key is told all the
-//! same. **A duplicate that differed** may have answered what never was so: all forget all.
+//! that they name: nobody here knows what it read. **Expiry**: keys that are noted are looked at
+//! when their deadlines have passed, and removed in the order of writes; where that cannot be done
+//! now, who noted the key is told all the same. **A duplicate that differed** may have answered
+//! what never was so: all forget all.
 //!
 //! Nothing of this is done while nobody tracks.
 
@@ -30,6 +31,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Inner;
 use super::clients::Client;
 use super::expiry::key_of;
+use super::gather::Gather;
 use super::types::{ClientId, Done, ParsedCommand};
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Wait, Whole};
 use evenkeel_stores::resp::request::Arguments;
@@ -259,7 +261,7 @@ impl Inner {
         let client = self.clients.get(id.key).filter(|client| client.is(id));
         let Some(client) = client else { return };
         let part = client.part().and_then(|(gather, _)| self.gathers.get(gather));
-        let (id, slot) = part.map_or((id, slot), |gather| gather.place());
+        let (id, slot) = part.map_or((id, slot), Gather::place);
         let applied = self.applied_by(among);
         let mut core = std::mem::take(&mut self.tracking.core);
         databases::for_each(text, |known| {
@@ -452,9 +454,9 @@ impl Inner {
         let looks = places.iter().filter_map(|place| self.look_of(place));
         let next = looks.min().filter(|look| look.unix_ms > due);
         let deadlines = &self.expiry.deadlines;
-        let is_over =
-            |place: &Box<[u8]>| deadlines.first_of(key_of(place)).is_some_and(|at| at <= due);
-        if !is_deadline && !places.iter().any(is_over) {
+        let deadline = |place: &[u8]| deadlines.first_of(key_of(place));
+        let is_over = places.iter().any(|it| deadline(it).is_some_and(|at| at <= due));
+        if !is_deadline && !is_over {
             return self.tracking.core.look_at(key, next);
         }
         for place in &places {

@@ -43,8 +43,8 @@ fn overlapping(prefix: &[u8], with: &str, other: &[u8]) -> String {
     )
 }
 
-/// Why a client cannot track so, that tracks already as it said before.
-fn check(known: Option<&Options>, options: &Options, prefixes: &[&[u8]]) -> Result<(), String> {
+/// Why a client cannot track so, that tracks already as it said before; `None`: it can.
+fn why_not(known: Option<&Options>, options: &Options, prefixes: &[&[u8]]) -> Option<String> {
     let conflicts = [
         (!options.is_bcast && !prefixes.is_empty(), PREFIX_ALONE),
         (known.is_some_and(|known| known.is_bcast != options.is_bcast), OTHER_MODE),
@@ -58,18 +58,17 @@ fn check(known: Option<&Options>, options: &Options, prefixes: &[&[u8]]) -> Resu
         ),
     ];
     if let Some((_, why)) = conflicts.iter().find(|(is_so, _)| *is_so) {
-        return Err((*why).to_owned());
+        return Some((*why).to_owned());
     }
-    for (at, prefix) in prefixes.iter().enumerate() {
+    prefixes.iter().enumerate().find_map(|(at, prefix)| {
         let mut before = known.into_iter().flat_map(|known| &known.prefixes);
-        if let Some(other) = before.find(|other| overlap(prefix, other)) {
-            return Err(overlapping(prefix, "an existing", other));
-        }
-        if let Some(other) = prefixes[at + 1..].iter().find(|other| overlap(prefix, other)) {
-            return Err(overlapping(prefix, "another provided", other));
-        }
-    }
-    Ok(())
+        let before = before.find(|other| overlap(prefix, other));
+        let before = before.map(|other| overlapping(prefix, "an existing", other));
+        before.or_else(|| {
+            let other = prefixes[at + 1..].iter().find(|other| overlap(prefix, other))?;
+            Some(overlapping(prefix, "another provided", other))
+        })
+    })
 }
 
 fn flags(tracker: &Tracker<ClientId>) -> Vec<&'static str> {
@@ -131,7 +130,7 @@ impl Inner {
             return self.refuse(id, SYNTAX);
         }
         let known = self.tracking.core.tracker(id).map(|tracker| tracker.options.clone());
-        if let Err(why) = check(known.as_ref(), &options, &prefixes) {
+        if let Some(why) = why_not(known.as_ref(), &options, &prefixes) {
             return self.refuse(id, &why);
         }
         options.prefixes = prefixes.into_iter().map(Box::from).collect();

@@ -1,3 +1,5 @@
+//! Messages one by one, and a model of duplicates that lag and clients that keep what they read.
+
 use std::collections::VecDeque;
 
 use proptest::collection::vec;

@@ -1,3 +1,5 @@
+//! Clients that keep what they read, before duplicates that lag, fail and come back.
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! A script of several connections, at a plain Redis and through the front: every byte is the same.
 //!
 //! A line is a step. `a: SET k 1` has connection `a` ask and read the answer; `a! BLPOP q 0` only
-//! sends; `a?` reads what comes next; `a.` closes. `~2` waits until two clients are blocked. `@b` is
-//! the number of connection `b`.
+//! sends; `a?` reads what comes next; `a.` closes. `~2` waits until two clients are blocked. `@b`
+//! is the number of connection `b`.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

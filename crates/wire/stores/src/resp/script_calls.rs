@@ -1,7 +1,7 @@
 //! Which commands a script calls, as far as its text says so.
 //!
-//! `redis.call('get', KEYS[1])` names its command. A text in which some call does not, or that could
-//! reach `redis` otherwise, may call anything.
+//! `redis.call('get', KEYS[1])` names its command. A text in which some call does not, or that
+//! could reach `redis` otherwise, may call anything.
 
 /// Ways of Lua to reach what is not named.
 const DETOURS: [&str; 7] = ["_G", "fenv", "load", "rawget", "server", "require", "dofile"];
