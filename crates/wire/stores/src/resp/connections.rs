@@ -224,8 +224,8 @@ impl fmt::Display for Line {
             f,
             "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags}{tracks} db={} \
              sub=0 psub=0 ssub=0 multi={} qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 \
-             rbp=0 obl={} oll=0 omem={} tot-mem={} events=r cmd={} user={} redir={} resp={} lib-name={} \
-             lib-ver={}",
+             rbp=0 obl={} oll=0 omem={} tot-mem={} events=r cmd={} user={} redir={} resp={} \
+             lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local,
