@@ -61,11 +61,11 @@ pub(crate) fn with_reference<T>(
     Err(UsageError::new(what))
 }
 
-/// The program that `--binary` names. Servers start in a folder of their own, so the path must not
+/// The program that `option` names. Servers start in a folder of their own, so the path must not
 /// be relative.
-pub(crate) fn file(value: &str) -> Result<PathBuf, UsageError> {
+pub(crate) fn file(option: &str, value: &str) -> Result<PathBuf, UsageError> {
     std::fs::canonicalize(value).ok().filter(|path| path.is_file()).ok_or_else(|| {
-        UsageError::new(format!("--binary: got `{value}`, expected the path of a program"))
+        UsageError::new(format!("{option}: got `{value}`, expected the path of a program"))
     })
 }
 

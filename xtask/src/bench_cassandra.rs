@@ -161,7 +161,7 @@ impl Options {
                 "--bytes" => options.bytes = number(word, value, 1, 100_000)?,
                 "--quota" => options.quota_percent = number(word, value, 10, 1000)?,
                 "--snitch" => options.dynamic_snitch = on_or_off(word, value)?,
-                "--binary" => options.binary = Some(file(value)?),
+                "--binary" => options.binary = Some(file(word, value)?),
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }

@@ -221,7 +221,7 @@ impl Options {
                 "--idle" if suite.name == HTTP_IDLE.name => {
                     options.idle = Some(number(word, value, 1000, 60_000)?);
                 }
-                "--binary" => options.binary = Some(file(value)?),
+                "--binary" => options.binary = Some(file(word, value)?),
                 "--proxies" => {
                     let name = |proxy: &Proxy| proxy.name;
                     options.proxies =

@@ -20,6 +20,7 @@
 //! It says nothing about large values, sessions that mix reads with writes, partitions, more cores
 //! or a network that is not loopback.
 
+pub(crate) mod expiry;
 mod load;
 mod report;
 mod stumbles;
@@ -116,7 +117,7 @@ impl Options {
                     let loads = some_of(word, value, &LOADS, |load| load.key)?;
                     options.loads = loads.iter().map(|load| load.key).collect();
                 }
-                "--binary" => options.binary = Some(file(value)?),
+                "--binary" => options.binary = Some(file(word, value)?),
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }

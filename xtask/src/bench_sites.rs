@@ -157,7 +157,7 @@ impl Options {
                 "--warm-up" => options.warm_up = number(word, value, 5, 600)?,
                 "--users" => options.is_driven = is_second(word, value, ["load", "java"])?,
                 "--profile" => options.is_profiled = is_second(word, value, ["new", "last"])?,
-                "--binary" => options.binary = Some(file(value)?),
+                "--binary" => options.binary = Some(file(word, value)?),
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }

@@ -117,7 +117,7 @@ impl Options {
                     let chosen = with_reference(word, value, &SUBJECTS, name, REFERENCE)?;
                     options.proxies = Some(chosen);
                 }
-                "--binary" => options.binary = Some(file(value)?),
+                "--binary" => options.binary = Some(file(word, value)?),
                 _ => return Err(UsageError::new(format!("unknown option `{word}`\n\n{USAGE}"))),
             }
         }

@@ -54,10 +54,11 @@ usage: cargo xtask COMMAND
                         pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
   predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is
                         wrong by more than a tenth; --help: options
-  replay-bars --simulated|--random|--speed [OPTIONS]
+  replay-bars --simulated|--random|--dimmer|--speed [OPTIONS]
                         how often a rebuilt world foretells the tail under other policies, in
                         eight worlds whose truth is known; whether it names the best in worlds
-                        drawn at random; what a long day costs; --help: options
+                        drawn at random; other setpoints of the dimmer; what a long day costs;
+                        --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
@@ -82,6 +83,9 @@ usage: cargo xtask COMMAND
   bench record [OPTIONS] CPU per request and bytes on disk while the day is recorded
   bench redis [OPTIONS] CPU, throughput and latency of duplicates of Redis, compared with Envoy
                         and twemproxy
+  bench expiry [OPTIONS]
+                        what it costs that keys expire alike at all duplicates of Redis, and which
+                        differ otherwise, by four ways; --help: options
   bench cassandra [OPTIONS]
                         tail latency, throughput and CPU, compared with drivers' default policies,
                         while nodes of a real Cassandra are paused, throttled and compacting
@@ -162,6 +166,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         }
         ["bench", "instructions", options @ ..] => bench_http::instructions::run(options),
         ["bench", "redis", options @ ..] => bench_redis::run(options),
+        ["bench", "expiry", options @ ..] => bench_redis::expiry::run(options),
         ["bench", "cassandra", options @ ..] => bench_cassandra::run(options),
         ["bench", "sites", options @ ..] => bench_sites::run(options),
         [] => Err(UsageError::new(format!("no command given\n\n{USAGE}")).into()),

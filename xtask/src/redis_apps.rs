@@ -2,7 +2,8 @@
 //! and at one plain Redis beside it, under the same random faults.
 //!
 //! Each job leaves a trace at a server that no fault reaches. At the end jobs are counted that were
-//! acknowledged and never done (lost) or done more than once (twice). The command fails where the
+//! acknowledged and never done (lost) or done more than once (twice); those of which the library
+//! itself made two, by sending again what gives one, are apart (given twice). It fails where the
 //! front has more of either than the plain Redis. Applications are unchanged, of the versions in
 //! [`sources`]: RQ, Celery, BullMQ, django-redis, and the locks of Redisson. One process of each
 //! uses the URL of a front, one that of the other, one asks Sentinel. It is run by hand: it needs
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::bench::process::lock;
 use crate::{UsageError, workspace};
 use count::{Tally, TallyRow};
 use faults::Schedule;
@@ -141,6 +143,10 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 fn run_app(app: App, options: &Options, program: &std::path::Path) -> Result<[Tally; 2]> {
     let name = app.name();
     let run = folder().join("run").join(name);
+    fs::create_dir_all(folder().join("run"))?;
+    let Some(_ours) = lock(&run.with_extension("lock"))? else {
+        bail!("another redis-apps runs {name} in {run:?}: wait until it ends");
+    };
     let _ = fs::remove_dir_all(&run);
     fs::create_dir_all(&run)?;
     println!("{name}: servers and logs in {}", run.display());

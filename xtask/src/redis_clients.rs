@@ -1,7 +1,7 @@
-//! `cargo xtask redis-clients`: libraries that speak Redis Cluster's protocol, at two fronts with
-//! real duplicates and etcd: what they must be able to do, and whether they go on when the front
-//! that leads is killed, and when one is told to end; the same at three fronts that lead groups of
-//! partitions, which they hand over.
+//! `cargo xtask redis-clients`: libraries of Redis in other languages, at two fronts with real
+//! duplicates and etcd: as plain clients, by Sentinel's protocol, and by Redis Cluster's. What they
+//! must be able to do, and whether they go on when the front that leads is killed, and when one is
+//! told to end; the last also at three fronts that lead groups of partitions, which they hand over.
 //!
 //! The scenarios are programs beside the test that runs them
 //! (`crates/tools/cli/tests/duplicates/clients`); here are the libraries, by their versions. It is
@@ -17,12 +17,12 @@ use crate::drivers::run as run_in;
 use crate::workspace;
 
 const REDIS_PY: &str = "redis==8.1.0";
-const IOREDIS: &str = "ioredis@6.0.0";
+const OF_NODE: [&str; 2] = ["ioredis@6.0.0", "redis@6.3.1"];
 const GO_REDIS: &str = "github.com/redis/go-redis/v9@v9.23.0";
 const JARS: [(&str, &str, &str); 2] =
     [("redis.clients", "jedis", "8.0.2"), ("io.lettuce", "lettuce-core", "7.7.0.RELEASE")];
-/// What the tests are called, up to where they differ.
-const TESTS: &str = "libraries_of_redis_cluster_go_on";
+/// What the names of the tests have in common.
+const TESTS: &str = "libraries";
 
 /// Gets the libraries and runs the scenarios of those that could be had.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn run() -> Result<()> {
     let mut had = 0;
     for (what, get) in [
         ("redis-py", python as fn(&Path) -> Result<()>),
-        ("ioredis", node),
+        ("ioredis, node-redis", node),
         ("go-redis", go),
         ("Jedis, lettuce", java),
     ] {
@@ -77,15 +77,19 @@ fn python(folder: &Path) -> Result<()> {
 fn node(folder: &Path) -> Result<()> {
     let path = fresh(folder, "node")?;
     fs::write(path.join("package.json"), "{\"private\": true}")?;
-    run_in(Command::new("npm").args(["install", "--silent", IOREDIS]), &path)
+    run_in(Command::new("npm").args(["install", "--silent"]).args(OF_NODE), &path)
 }
 
 fn go(folder: &Path) -> Result<()> {
     let path = fresh(folder, "go")?;
-    fs::copy(scenario("cluster.go"), path.join("main.go"))?;
-    run_in(Command::new("go").args(["mod", "init", "cluster"]), &path)?;
+    for name in ["cluster", "plain"] {
+        fs::create_dir_all(path.join(name))?;
+        fs::copy(scenario(&format!("{name}.go")), path.join(name).join("main.go"))?;
+    }
+    run_in(Command::new("go").args(["mod", "init", "clients"]), &path)?;
     run_in(Command::new("go").args(["get", GO_REDIS]), &path)?;
-    run_in(Command::new("go").args(["build", "-o", "cluster", "."]), &path)
+    fs::create_dir_all(path.join("bin"))?;
+    run_in(Command::new("go").args(["build", "-o", "bin/", "./..."]), &path)
 }
 
 fn java(folder: &Path) -> Result<()> {
@@ -107,5 +111,6 @@ fn java(folder: &Path) -> Result<()> {
     run_in(Command::new("mvn").args(["-q", "dependency:copy-dependencies", jars]), &path)?;
     let mut compile = Command::new("javac");
     compile.args(["-nowarn", "-cp", "jars/*", "-d", "classes"]);
-    run_in(compile.arg(scenario("Cluster.java")), &path)
+    let sources = ["Cluster.java", "Plain.java", "PlainJedis.java", "PlainLettuce.java"];
+    run_in(compile.args(sources.map(scenario)), &path)
 }

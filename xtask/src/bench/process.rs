@@ -9,11 +9,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::workspace;
 
@@ -21,7 +23,7 @@ const START_LIMIT: Duration = Duration::from_secs(60); // callgrind takes its ti
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A folder for configurations and logs, and ports that were free a moment ago.
+/// A folder for configurations and logs, and ports that are free.
 pub(crate) struct Workbench {
     folder: PathBuf,
     ports: Vec<u16>,
@@ -59,12 +61,43 @@ impl Drop for Workbench {
     }
 }
 
-/// All are held until the last is found, so that they differ.
+/// Where ports are looked for: below those that the system gives to whoever connects, and above
+/// those of tests, so that what is free now still is when a server is started, also anew.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Ports where nobody listens. No other call gets one of them, of this process or of another while
+/// this one lives.
 pub(crate) fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let listeners: std::io::Result<Vec<TcpListener>> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
-    let listeners = listeners.context("no free port on 127.0.0.1")?;
-    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+    static OURS: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let folder = std::env::temp_dir().join("evenkeel-ports");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
+    let (many, mut all) = (PORTS.len(), Vec::new());
+    let first = std::process::id() as usize % 100 * (many / 100);
+    for port in (0..many).filter_map(|tried| PORTS.clone().nth((first + tried) % many)) {
+        if all.len() == count {
+            break;
+        }
+        let Some(file) = lock(&folder.join(port.to_string()))? else { continue };
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            OURS.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+            all.push(port);
+        }
+    }
+    if all.len() < count {
+        bail!("{count} free ports are needed, 127.0.0.1 has {} from {PORTS:?}", all.len());
+    }
+    Ok(all)
+}
+
+/// Has a file for this process alone, as long as it is open; `None` where another one has it.
+pub(crate) fn lock(path: &Path) -> Result<Option<File>> {
+    let file = File::options().create(true).append(true).open(path);
+    let file = file.with_context(|| format!("cannot open {path:?}"))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot lock {path:?}")),
+    }
 }
 
 /// A command for a child that ends when this process does.
@@ -310,6 +343,17 @@ mod tests {
         ports.sort_unstable();
         ports.dedup();
         assert_eq!(ports.len(), 20);
+    }
+
+    #[test]
+    fn a_port_that_was_given_is_given_to_nobody_else() {
+        let mut given = free_ports(5).unwrap(); // nobody listens there
+        given.extend(free_ports(5).unwrap());
+        given.sort_unstable();
+        given.dedup();
+        assert_eq!(given.len(), 10);
+        let file = std::env::temp_dir().join("evenkeel-ports").join(given[0].to_string());
+        assert!(lock(&file).unwrap().is_none(), "another process finds it taken");
     }
 
     #[test]

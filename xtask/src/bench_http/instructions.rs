@@ -37,7 +37,7 @@ const WARM_UP: u32 = 3_200;
 const CONNECTIONS: u32 = 64;
 
 /// What is measured: the default, with what users switch on.
-const SUBJECTS: [Proxy; 3] = [
+const SUBJECTS: [Proxy; 4] = [
     Proxy { name: "c3", config_name: "c3.toml", ..EVENKEEL },
     Proxy {
         name: "c3, hedge",
@@ -51,6 +51,7 @@ const SUBJECTS: [Proxy; 3] = [
         config: |_, port, backends| proxy_config(port, backends, "", "policy = \"adaptive\"\n"),
         ..EVENKEEL
     },
+    Proxy { name: "record", config_name: "record.toml", config: proxies::recording, ..EVENKEEL },
 ];
 
 /// Figures on record.
@@ -93,7 +94,7 @@ impl Options {
                 words.next().copied().ok_or_else(wanted)
             };
             match *option {
-                "--binary" => options.binary = file(value()?)?,
+                "--binary" => options.binary = file(option, value()?)?,
                 "--requests" => options.requests = number(option, value()?, 1_000, 1_000_000)?,
                 "--record" => options.records = true,
                 _ => return Err(UsageError::new(format!("unknown option `{option}`\n\n{USAGE}"))),

@@ -361,22 +361,20 @@ const AGENTS: [Proxy; 4] = [
 const RECORDING: [Proxy; 3] = [
     Proxy { name: "plain", config_name: "plain.toml", ..HEDGE },
     Proxy { name: "again", config_name: "again.toml", ..HEDGE },
-    Proxy {
-        name: "record",
-        config_name: "record.toml",
-        config: |folder, port, backends| {
-            // Files that are closed soon, to be counted.
-            let (days, admin) = (folder.join(DAYS), folder.join(ADMIN));
-            let record = format!(
-                "\n[record]\ndirectory = {days:?}\nrotate = \"10s\"\n\
-                 [admin]\naddress = \"unix:{}\"\n",
-                admin.display()
-            );
-            proxy_config(port, backends, "", HEDGED) + &record
-        },
-        ..EVENKEEL
-    },
+    Proxy { name: "record", config_name: "record.toml", config: recording, ..EVENKEEL },
 ];
+
+/// With c3, hedging and a record of the day.
+pub(super) fn recording(folder: &Path, port: u16, backends: &[u16]) -> String {
+    // Files that are closed soon, to be counted.
+    let (days, admin) = (folder.join(DAYS), folder.join(ADMIN));
+    let record = format!(
+        "\n[record]\ndirectory = {days:?}\nrotate = \"10s\"\n\
+         [admin]\naddress = \"unix:{}\"\n",
+        admin.display()
+    );
+    proxy_config(port, backends, "", HEDGED) + &record
+}
 
 /// What all configurations of our own have in common.
 pub(crate) const EVENKEEL: Proxy = Proxy {

@@ -244,7 +244,7 @@ impl Running {
     }
 }
 
-fn evenkeel_config(
+pub(super) fn evenkeel_config(
     directory: &Path,
     stores: &[u16],
     port: u16,

@@ -1,6 +1,6 @@
 //! What of an application's jobs became of them, by the traces that they left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::process::{Command, Stdio};
 
@@ -46,18 +46,34 @@ impl Trace {
         kept.retain(|job, _| acknowledged.contains_key(job) && !runs.contains_key(job));
         let set_aside = kept.len() as u64;
         kept.extend(runs.clone());
+        let (twice, given_twice) = repeated(&runs, &self.table("jobs")?);
         Ok(Tally {
             given: given.len() as u64,
             acknowledged: acknowledged.len() as u64,
             lost: missing(&acknowledged, &kept) as u64 + sum("lost")?,
             set_aside,
-            twice: runs.values().filter(|times| **times > 1).count() as u64 + sum("twice")?,
+            twice: twice + sum("twice")?,
+            given_twice,
             wrong: sum("wrong")?,
             no_result: missing(&self.table("asked")?, &self.table("results")?) as u64,
             restarts: 0,
             errors: self.table("errors")?,
         })
     }
+}
+
+/// How many jobs were done twice, and how many were only given twice: the library sent a command
+/// again whose reply it did not get, and there are two jobs, of different ids. `jobs` has them by
+/// what was given and by id; without it both are the former.
+fn repeated(runs: &Table, jobs: &Table) -> (u64, u64) {
+    let is_twice = |(_, times): &(&String, &u64)| **times > 1;
+    let given = |job: &String| job.split(' ').next().unwrap_or_default().to_owned();
+    let done: BTreeSet<String> = jobs.iter().filter(is_twice).map(|(job, _)| given(job)).collect();
+    let known: BTreeSet<String> = jobs.keys().map(given).collect();
+    let is_done = |name: &&String| done.contains(*name) || !known.contains(*name);
+    let all: Vec<&String> = runs.iter().filter(is_twice).map(|(name, _)| name).collect();
+    let twice = all.iter().filter(|name| is_done(name)).count();
+    (twice as u64, (all.len() - twice) as u64)
 }
 
 /// A field and its value, line by line.
@@ -80,6 +96,8 @@ pub(super) struct Tally {
     /// Never done, and the application says so: in its list of failed jobs.
     set_aside: u64,
     twice: u64,
+    /// Jobs of which there were two, as the library sent what gives them again.
+    given_twice: u64,
     wrong: u64,
     no_result: u64,
     /// Processes of the application that ended by themselves.
@@ -107,18 +125,19 @@ pub(super) struct TallyRow<'a> {
 
 impl TallyRow<'_> {
     pub(super) const HEAD: &'static str = "application  at       given  acknowledged   lost  \
-                                           aside  twice  wrong  no result  restarts  errors";
+                                           aside  twice  given twice  wrong  no result  \
+                                           restarts  errors";
 }
 
 impl fmt::Display for TallyRow<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tally { given, acknowledged, lost, set_aside, twice, .. } = self.tally;
-        let Tally { wrong, no_result, restarts, errors, .. } = self.tally;
+        let Tally { given_twice, wrong, no_result, restarts, errors, .. } = self.tally;
         let count: u64 = errors.values().sum();
         write!(
             formatter,
             "{:<12} {:<6} {given:>7} {acknowledged:>13} {lost:>6} {set_aside:>6} {twice:>6} \
-             {wrong:>6} {no_result:>10} {restarts:>9} {count:>7}",
+             {given_twice:>12} {wrong:>6} {no_result:>10} {restarts:>9} {count:>7}",
             self.app, self.side
         )?;
         for (error, times) in errors {
@@ -138,6 +157,14 @@ mod tests {
         assert_eq!(missing(&acknowledged, &read_table("a-1\n1\nb-9\n1\n")), 1);
         assert_eq!(missing(&acknowledged, &read_table("a-1\n2\na-2\n1\n")), 0);
         assert_eq!(read_table("\n").len(), 0, "redis-cli's words for an empty table");
+    }
+
+    #[test]
+    fn a_job_that_the_library_gave_twice_was_not_done_twice() {
+        let runs = read_table("a-1\n2\na-2\n2\na-3\n1\nb-1\n2\n");
+        let jobs = read_table("a-1 7\n1\na-1 8\n1\na-2 9\n2\na-3 10\n1\n");
+        assert_eq!(repeated(&runs, &jobs), (2, 1), "a-2, and b-1, of which no ids are known");
+        assert_eq!(repeated(&runs, &Table::new()), (3, 0));
     }
 
     #[test]

@@ -206,6 +206,8 @@ const ACCEPTS: &[Place] = &[
     place("crates/tools/testkit/src/relay.rs", 1),
     // A collector of traces, for tests: it answers wrongly on purpose.
     place("crates/tools/testkit/src/otlp.rs", 1),
+    // Replicas that this one started, of a master that only a benchmark has.
+    place("xtask/src/bench_redis/expiry/duplicates.rs", 1),
     // Streams of a connection that was accepted.
     place("crates/wire/http/src/h2/server.rs", 1),
     place("crates/serve/mesh/src/envoy/grpc/mod.rs", 1),

@@ -9,7 +9,7 @@
 mod instances;
 
 use divan::Bencher;
-use evenkeel_geo::joint::{Joint, Prices, Service};
+use evenkeel_geo::joint::{Hedged, Joint, Prices, Service};
 use evenkeel_geo::{Effort, Overload, Problem, Question, solve};
 use instances::{Family, Instance, instance};
 
@@ -83,6 +83,25 @@ fn joint_plan_of_eight(bencher: Bencher<'_, '_>, family: &Family) {
     let services = [Service { full_us: 10_000, lean_us: 1_000 }; 8];
     bencher.bench(|| {
         let joint = Joint::new(&problem, None, &services, &Prices::default());
+        let joint = joint.expect("it is sound");
+        joint.plan(joint.effort()).expect("it is sound")
+    });
+}
+
+/// The same with curves of hedged requests, and at a quantum of 1 %, the default.
+#[divan::bench(args = [Family::Hot, Family::Mixed, Family::Tight], consts = [1, 2])]
+fn hedged_joint_plan_of_eight<const PERCENT: u32>(bencher: Bencher<'_, '_>, family: &Family) {
+    let Instance { demand, curves, rtt_us, capacity } = instance(*family, 8, PERCENT, 1);
+    let faster = |ppm: &u32| ppm / 2;
+    let hedge = |curve: &Vec<u32>| curve.iter().map(faster).collect::<Vec<_>>();
+    let hedged = curves.iter().map(|row| row.iter().map(hedge).collect()).collect();
+    let hedged = Hedged { curves: hedged, extra_ppm: 50_000 };
+    let problem = Problem::new(demand, curves).expect("it is sound");
+    let problem = problem.with_distances(&rtt_us).expect("it is square");
+    let problem = problem.with_saturation(capacity).expect("one for each");
+    let services = [Service { full_us: 10_000, lean_us: 1_000 }; 8];
+    bencher.bench(|| {
+        let joint = Joint::new(&problem, Some(&hedged), &services, &Prices::default());
         let joint = joint.expect("it is sound");
         joint.plan(joint.effort()).expect("it is sound")
     });

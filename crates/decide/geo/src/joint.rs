@@ -56,6 +56,8 @@ pub const HEDGE_MARGIN_PPM: u64 = 20_000;
 /// Steps of the dimmer that are tried first, then whole percents around the best.
 const COARSE: u32 = 10;
 const FULL: u32 = 100;
+/// Loads between which the dimmer is looked for near that of the load before.
+const ALL_TRIED_EVERY: u32 = 8;
 const PPM: u64 = ALL_PPM as u64;
 
 /// What things cost, in millionths of a request that misses the objective.
@@ -239,9 +241,7 @@ impl Joint {
         let late = Late { plain: problem.clone(), hedged };
         let pricing = Pricing { late, prices: *prices, services: services.to_vec(), extra_ppm };
         let (sites, loads) = (0..problem.sites(), problem.demand_total() + 1);
-        let state =
-            |site: usize, load: u32| pricing.cheapest(site, load, &users(problem, site, load));
-        let states = |site: usize| (0..=loads).map(|load| state(site, load)).collect();
+        let states = |site: usize| pricing.by_load(site, loads, |load| users(problem, site, load));
         let states: Vec<Vec<State>> = sites.clone().map(states).collect();
         let row = |from| sites.clone().map(|to| pricing.curve(from, to, &states[to])).collect();
         let priced = problem.clone().with_costs(sites.clone().map(row).collect())?;
@@ -458,6 +458,49 @@ impl Pricing {
         self.cheapest_of(hedges, site, load, users)
     }
 
+    /// The cheapest way for every load up to this one, of its users.
+    ///
+    /// With one request more the best dimmer is hardly another one: between loads at which all are
+    /// tried it is looked for near the last one, and full content besides.
+    fn by_load(
+        &self,
+        site: usize,
+        loads: u32,
+        users: impl Fn(u32) -> [(usize, u32); 2],
+    ) -> Vec<State> {
+        let hedges: &[bool] = if self.late.hedged.is_some() { &[false, true] } else { &[false] };
+        let mut last = [FULL; 2];
+        let mut state = |load: u32| {
+            let users = users(load);
+            let dimmers = hedges.iter().zip(&mut last).map(|(&is_hedged, last)| {
+                let of = |dimmer: u32| {
+                    let state = State { dimmer, is_hedged };
+                    (self.sum(site, load, &users, state), FULL - dimmer)
+                };
+                *last = match (self.services[site].can_dim(), load % ALL_TRIED_EVERY) {
+                    (false, _) => FULL,
+                    (true, 0) => self.dimmer(site, load, &users, is_hedged),
+                    (true, _) => near(*last, of).min_by_key(|dimmer| of(*dimmer)).unwrap_or(FULL),
+                };
+                State { dimmer: *last, is_hedged }
+            });
+            let best = dimmers.min_by_key(|state| self.key(site, load, &users, *state));
+            best.unwrap_or(State { dimmer: FULL, is_hedged: false })
+        };
+        (0..=loads).map(&mut state).collect()
+    }
+
+    /// By what the cheapest state is the least: cost, then content, then hedges.
+    fn key(
+        &self,
+        site: usize,
+        load: u32,
+        users: &[(usize, u32)],
+        state: State,
+    ) -> (u64, u32, bool) {
+        (self.sum(site, load, users, state), FULL - state.dimmer, state.is_hedged)
+    }
+
     /// The same with or without hedges only.
     fn cheapest_of(
         &self,
@@ -466,22 +509,48 @@ impl Pricing {
         load: u32,
         users: &[(usize, u32)],
     ) -> State {
-        let of = |state: State| (self.sum(site, load, users, state), FULL - state.dimmer);
-        let best_of = |dimmers: &mut dyn Iterator<Item = u32>, is_hedged: bool| {
-            let states = dimmers.map(|dimmer| State { dimmer, is_hedged });
-            states.min_by_key(|state| of(*state))
-        };
         let full = State { dimmer: FULL, is_hedged: false };
-        let bests = hedges.iter().filter_map(|&is_hedged| {
-            if !self.services[site].can_dim() {
-                return Some(State { dimmer: FULL, is_hedged });
-            }
-            let coarse = best_of(&mut (0..=FULL).step_by(COARSE as usize), is_hedged)?;
-            let around = coarse.dimmer.saturating_sub(COARSE)..=(coarse.dimmer + COARSE).min(FULL);
-            best_of(&mut around.into_iter(), is_hedged)
+        let bests = hedges.iter().map(|&is_hedged| match self.services[site].can_dim() {
+            true => State { dimmer: self.dimmer(site, load, users, is_hedged), is_hedged },
+            false => State { dimmer: FULL, is_hedged },
         });
-        bests.min_by_key(|state| (of(*state), state.is_hedged)).unwrap_or(full)
+        bests.min_by_key(|state| self.key(site, load, users, *state)).unwrap_or(full)
     }
+
+    /// The cheapest dimmer: of ten, then of those around.
+    fn dimmer(&self, site: usize, load: u32, users: &[(usize, u32)], is_hedged: bool) -> u32 {
+        let amount: u64 = users.iter().map(|user| u64::from(user.1)).sum();
+        let best_of = |dimmers: &mut dyn Iterator<Item = u32>| {
+            let mut best = (u64::MAX, FULL);
+            // From full content down: what was left out costs its price, whatever else it brings.
+            for dimmer in dimmers {
+                let left_out = u64::from(self.prices.optional) * u64::from(FULL - dimmer);
+                if amount * (left_out / u64::from(FULL)) >= best.0 {
+                    break;
+                }
+                let cost = self.sum(site, load, users, State { dimmer, is_hedged });
+                if cost < best.0 {
+                    best = (cost, dimmer);
+                }
+            }
+            best.1
+        };
+        let coarse = best_of(&mut (0..=FULL).rev().step_by(COARSE as usize));
+        let around = coarse.saturating_sub(COARSE)..=(coarse + COARSE).min(FULL);
+        best_of(&mut around.rev())
+    }
+}
+
+/// Downhill from a dimmer, either way, and full content: where the cheapest one is.
+fn near(last: u32, of: impl Fn(u32) -> (u64, u32)) -> impl Iterator<Item = u32> {
+    let mut at = last;
+    while at > 0 && of(at - 1) < of(at) {
+        at -= 1;
+    }
+    while at < FULL && of(at + 1) < of(at) {
+        at += 1;
+    }
+    [at, FULL].into_iter()
 }
 
 fn check(problem: &Problem, services: &[Service], prices: &Prices) -> Result<(), ProblemError> {

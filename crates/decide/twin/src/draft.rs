@@ -3,11 +3,12 @@
 use evenkeel_core::Rng;
 
 use crate::common::Score;
+use crate::content;
 use crate::pauses::{self, Pause};
 use crate::rows::{Day, End, Why};
 use crate::slots;
 use crate::speeds::{Service, Speeds};
-use crate::twin::Request;
+use crate::twin::{Estimate, Request};
 use crate::visits::{Network, Visit, visits};
 use crate::works::{Seen, Works};
 
@@ -21,6 +22,10 @@ pub(crate) struct Draft {
     pub(crate) pauses: Vec<Vec<Pause>>,
     pub(crate) speeds: Speeds,
     pub(crate) works: Works,
+    /// The law of works without content, each made this much heavier as a logarithm; empty where
+    /// everything had it.
+    pub(crate) lean: Works,
+    pub(crate) lighter: f64,
     pub(crate) network: Network,
     /// Requests that each replica serves at once.
     pub(crate) slots: u32,
@@ -29,17 +34,21 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// What the rows tell, where replicas have at least so many slots.
-    pub(crate) fn new(day: &Day, slots_min: u32) -> Self {
+    /// What the rows tell, where replicas have at least so many slots, and works are this much
+    /// lighter without content if no rows tell.
+    pub(crate) fn new(day: &Day, slots_min: u32, lighter: f64) -> Self {
         let (replicas, network) = visits(day);
         let (slots, early) = slots::concurrency(&replicas, slots_min);
         let starts = replicas.iter().map(|visits| slots::starts(visits, slots).0).collect();
         let pauses = vec![Vec::new(); replicas.len()];
-        let (speeds, works) = (Speeds::default(), Works::default());
-        let mut draft = Self { replicas, starts, pauses, speeds, works, network, slots, early };
+        let (speeds, works, lean) = (Speeds::default(), Works::default(), Works::default());
+        let mut draft =
+            Self { replicas, starts, pauses, speeds, works, lean, lighter, network, slots, early };
         draft.weigh(day);
         for _ in 0..ROUNDS {
-            draft.find_pauses();
+            if !draft.find_pauses() {
+                break;
+            }
             draft.weigh(day);
         }
         draft
@@ -50,20 +59,40 @@ impl Draft {
         self.replicas.iter().map(Vec::len)
     }
 
-    /// Each visit that began, with the time for which its replica worked on it, as a logarithm.
+    /// Each visit that began, with the time for which its replica worked on it, or would have with
+    /// all content, as a logarithm.
     fn services(&self, replica: usize) -> impl Iterator<Item = (Visit, u64, f64)> + '_ {
         let began = self.replicas[replica].iter().zip(&self.starts[replica]);
         began.filter_map(move |(visit, start)| {
             let start = (*start)?;
             let paused = pauses::overlap_ns(&self.pauses[replica], start, visit.left_ns);
             let worked = (visit.left_ns - start).saturating_sub(paused).max(1_000);
-            Some((*visit, start, (worked as f64).ln()))
+            let lighter = if visit.is_lean { self.lighter } else { 0.0 };
+            Some((*visit, start, (worked as f64).ln() + lighter))
         })
+    }
+
+    /// Learns what content costs, where it was left out.
+    fn weigh_content(&mut self) {
+        if !self.replicas.iter().flatten().any(|visit| visit.is_lean) {
+            return;
+        }
+        let services = |replica: usize| {
+            let answered = self.services(replica).filter(|(visit, ..)| !visit.is_cut);
+            let own = |(visit, start, log): (Visit, u64, f64)| {
+                let log = if visit.is_lean { log - self.lighter } else { log };
+                ((start, log), visit.is_lean)
+            };
+            answered.map(own).collect()
+        };
+        let all: Vec<_> = (0..self.replicas.len()).map(services).collect();
+        self.lighter = content::lighter(&all).unwrap_or(self.lighter);
     }
 
     /// Learns speeds, then works. A copy that was given up counts for its speed as those do that
     /// took longer.
     fn weigh(&mut self, day: &Day) {
+        self.weigh_content();
         let replicas = 0..self.replicas.len();
         let services: Vec<Vec<(Visit, u64, f64)>> =
             replicas.map(|replica| self.services(replica).collect()).collect();
@@ -81,35 +110,47 @@ impl Draft {
         }
         self.speeds = Speeds::new(&all);
         drop(all);
-        let mut seen = Vec::with_capacity(day.rows.len());
+        let (mut full, mut lean) = (Vec::with_capacity(day.rows.len()), Vec::new());
         for (replica, services) in services.iter().enumerate() {
             let firsts = services.iter();
             let firsts = firsts.filter(|(visit, ..)| day.rows[visit.row].why == Why::First);
-            seen.extend(firsts.map(|(visit, start, log)| Seen {
-                log: log - self.speeds.log(replica, *start),
-                is_cut: visit.is_cut,
-            }));
+            for (visit, start, log) in firsts {
+                let log = log - self.speeds.log(replica, *start);
+                let seen = if visit.is_lean { &mut lean } else { &mut full };
+                seen.push(Seen { log, is_cut: visit.is_cut });
+            }
         }
-        self.works = Works::new(seen);
+        if lean.is_empty() {
+            self.works = Works::new(full);
+        } else {
+            (self.works, self.lean) = content::laws(full, lean);
+        }
     }
 
-    fn find_pauses(&mut self) {
+    /// Says whether they are others than before.
+    fn find_pauses(&mut self) -> bool {
+        let mean = self.works.mean();
+        let mut is_new = false;
         for replica in 0..self.replicas.len() {
-            self.pauses[replica] = pauses::find(
-                &self.replicas[replica],
-                &self.starts[replica],
-                &self.works,
-                |at_ns| self.speeds.log(replica, at_ns).exp(),
-            );
+            let scale_ns = |at_ns| self.speeds.log(replica, at_ns).exp();
+            let (visits, starts) = (&self.replicas[replica], &self.starts[replica]);
+            let found = pauses::find(visits, starts, &self.works, (mean, self.lighter), scale_ns);
+            is_new |= found != self.pauses[replica];
+            self.pauses[replica] = found;
         }
+        is_new
     }
 
-    /// The work of each row that was served, or what it exceeds.
+    /// The work of each row that was served, or what it exceeds; without content, the work with it
+    /// that stands as high among its kind.
     pub(crate) fn logs(&self, rows: usize) -> Vec<Option<Seen>> {
         let mut logs = vec![None; rows];
         for replica in 0..self.replicas.len() {
             for (visit, start, log) in self.services(replica) {
-                let log = log - self.speeds.log(replica, start);
+                let mut log = log - self.speeds.log(replica, start);
+                if visit.is_lean {
+                    log = self.works.log(self.lean.score(log));
+                }
                 logs[visit.row] = Some(Seen { log, is_cut: visit.is_cut });
             }
         }
@@ -134,30 +175,30 @@ impl Draft {
         copies
     }
 
-    /// Whether requests take longer where more are present: a correlation, of so many.
-    pub(crate) fn crowding(&self) -> (f64, usize) {
-        let mut all = Vec::new();
+    /// By how much longer services take that begin in a crowd than others of the same window of
+    /// speeds, as a logarithm. In slots they do not; over a day, slow times have crowds too.
+    pub(crate) fn crowding(&self) -> Crowding {
+        let mut crowding = Crowding::default();
+        let width_ns = self.speeds.width_ns.max(1);
         for (replica, visits) in self.replicas.iter().enumerate() {
             let mut left: Vec<u64> = visits.iter().map(|visit| visit.left_ns).collect();
             left.sort_unstable();
             let mut come = 0;
-            let mut present = vec![0_usize; visits.len()];
-            for (number, visit) in visits.iter().enumerate() {
+            let present = visits.iter().enumerate().map(|(number, visit)| {
                 while left.get(come).is_some_and(|left_ns| *left_ns <= visit.at_ns) {
                     come += 1;
                 }
-                present[number] = number.saturating_sub(come);
-            }
-            let began = visits.iter().zip(&self.starts[replica]).zip(&present);
-            let began = began.filter(|((_, start), _)| start.is_some()).map(|(_, there)| *there);
-            for ((visit, start, log), there) in self.services(replica).zip(began) {
-                if !visit.is_cut {
-                    let log = log - self.speeds.log(replica, start);
-                    all.push((log, (there as f64 + 1.0).ln()));
-                }
-            }
+                number.saturating_sub(come)
+            });
+            let began = present.zip(&self.starts[replica]).filter(|(_, start)| start.is_some());
+            let all = self.services(replica).zip(began.map(|(there, _)| there));
+            let answered = all.filter(|((visit, ..), _)| !visit.is_cut);
+            let mut met: Vec<(u64, usize, f64)> =
+                answered.map(|((_, start, log), there)| (start / width_ns, there, log)).collect();
+            let of_one = met.chunk_by_mut(|a, b| a.0 == b.0);
+            of_one.for_each(|of_one| crowding.add(of_one));
         }
-        (pearson(&all), all.len())
+        crowding
     }
 
     /// The requests in the order of their arrival; `score` is the logarithm of the first copy's
@@ -214,16 +255,51 @@ impl Draft {
     }
 }
 
-fn pearson(pairs: &[(f64, f64)]) -> f64 {
-    let count = pairs.len().max(1) as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / count;
-    let (a, b) = (mean(|pair| pair.0), mean(|pair| pair.1));
-    let (mut both, mut of_a, mut of_b) = (0.0, 0.0, 0.0);
-    for (x, y) in pairs {
-        both += (x - a) * (y - b);
-        of_a += (x - a) * (x - a);
-        of_b += (y - b) * (y - b);
+/// What crowds cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crowding {
+    sum: f64,
+    weight: f64,
+    /// Squares of logarithms within windows, and how many.
+    squares: (f64, f64),
+}
+
+impl Crowding {
+    /// Services of one window of one replica: when, who was there, how long as a logarithm.
+    fn add(&mut self, services: &mut [(u64, usize, f64)]) {
+        services.sort_unstable_by_key(|(_, there, _)| *there);
+        let count = services.len();
+        let (few, many) = (services[count / 2].1, services[count * 9 / 10].1);
+        if few == many {
+            return;
+        }
+        let alone = &services[..services.partition_point(|(_, there, _)| *there <= few)];
+        let crowd = &services[services.partition_point(|(_, there, _)| *there < many)..];
+        let mean = |all: &[(u64, usize, f64)]| {
+            all.iter().map(|(.., log)| log).sum::<f64>() / all.len() as f64
+        };
+        let (of_alone, of_crowd) = (mean(alone), mean(crowd));
+        let (one, other) = (alone.len() as f64, crowd.len() as f64);
+        let weight = one * other / (one + other);
+        self.sum += weight * (of_crowd - of_alone);
+        self.weight += weight;
+        let off = alone.iter().map(|(.., log)| (log - of_alone).powi(2)).sum::<f64>();
+        self.squares = (self.squares.0 + off, self.squares.1 + one);
     }
-    let scale = (of_a * of_b).sqrt();
-    if scale > 0.0 { both / scale } else { 0.0 }
+
+    /// Of both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            sum: self.sum + other.sum,
+            weight: self.weight + other.weight,
+            squares: (self.squares.0 + other.squares.0, self.squares.1 + other.squares.1),
+        }
+    }
+
+    /// By how much longer, with its error.
+    pub(crate) fn estimate(self) -> Estimate {
+        let variance = self.squares.0 / self.squares.1.max(1.0);
+        let weight = self.weight.max(1.0);
+        Estimate { value: self.sum / weight, error: (variance / weight).sqrt() }
+    }
 }

@@ -9,11 +9,13 @@
 //! | [`pauses`] | when a replica stood still |
 //! | [`speeds`] | how fast each replica was, over time |
 //! | [`works`] | what requests cost, apart from speeds and pauses |
+//! | [`content`] | what requests cost with content left out |
 //! | [`common`] | what two copies of a request have in common |
 //! | [`twin`] | all of it: the world of the day |
 //! | [`rebuild`] | a day is rebuilt, part by part where it is long |
 
 pub mod common;
+pub mod content;
 mod draft;
 pub mod join;
 pub mod pauses;

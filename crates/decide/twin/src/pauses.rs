@@ -24,19 +24,24 @@ pub struct Pause {
     pub to_ns: u64,
 }
 
-/// The pauses of a replica whose visits began at `starts`; `scale_ns` is the service time of a
-/// work of 1 at a moment.
+/// The pauses of a replica whose visits began at `starts`; `mean` is that of the works, and
+/// `scale_ns` the service time of a work of 1 at a moment; without content it is less, by `lighter`
+/// as a logarithm.
 pub fn find(
     visits: &[Visit],
     starts: &[Option<u64>],
     works: &Works,
+    (mean, lighter): (f64, f64),
     scale_ns: impl Fn(u64) -> f64,
 ) -> Vec<Pause> {
-    let began: Vec<(u64, u64)> = visits
+    let shift = |visit: &Visit| if visit.is_lean { lighter } else { 0.0 };
+    let began: Vec<(u64, u64, f64)> = visits
         .iter()
         .zip(starts)
-        .filter_map(|(visit, start)| start.map(|start| (start, visit.left_ns)))
+        .filter_map(|(visit, start)| start.map(|start| (start, visit.left_ns, shift(visit))))
         .collect();
+    let shift_max = if visits.iter().any(|visit| visit.is_lean) { lighter.max(0.0) } else { 0.0 };
+    let shift_max = shift_max.exp();
     let mut left: Vec<u64> = visits
         .iter()
         .zip(starts)
@@ -45,29 +50,28 @@ pub fn find(
         .collect();
     left.sort_unstable();
     let mut pauses = Vec::new();
-    let mean = works.mean();
     let (mut next, mut present) = (0, VecDeque::new());
     // So many in service, each for at most this multiple of the speed, show nothing.
     let harmless: Vec<f64> =
         (0..HARMLESS).map(|count| works.at_hazard(UNLIKELY / count as f64).exp()).collect();
     for pair in left.windows(2) {
         let (from_ns, to_ns) = (pair[0], pair[1]);
-        while let Some(one) = began.get(next).filter(|(start, _)| *start < to_ns) {
+        while let Some(one) = began.get(next).filter(|(start, ..)| *start < to_ns) {
             present.push_back(*one);
             next += 1;
         }
-        present.retain(|(_, left_ns)| *left_ns > from_ns);
+        present.retain(|(_, left_ns, _)| *left_ns > from_ns);
         let scale = scale_ns(from_ns);
         if (to_ns - from_ns) as f64 * 4.0 < scale {
             continue;
         }
-        let ages_ns = present.iter().map(|(start, left)| to_ns.min(*left).saturating_sub(*start));
-        let age_ns = ages_ns.max().unwrap_or(0) as f64;
+        let age_ns = |one: &(u64, u64, f64)| to_ns.min(one.1).saturating_sub(one.0);
+        let age_ns = present.iter().map(age_ns).max().unwrap_or(0) as f64 * shift_max;
         if harmless.get(present.len()).is_some_and(|least| age_ns < scale * least) {
             continue;
         }
-        let log = |ns: u64| (ns.max(1) as f64 / scale).ln();
-        let hazard = |(start, left_ns): &(u64, u64)| {
+        let hazard = |(start, left_ns, shift): &(u64, u64, f64)| {
+            let log = |ns: u64| (ns.max(1) as f64 / scale).ln() + shift;
             let until = works.hazard(log(to_ns.min(*left_ns).saturating_sub(*start)));
             match from_ns.checked_sub(*start) {
                 Some(age_ns) if age_ns > 0 => (until - works.hazard(log(age_ns))).max(0.0),
@@ -75,7 +79,7 @@ pub fn find(
             }
         };
         if present.iter().map(hazard).sum::<f64>() > UNLIKELY {
-            let old = present.iter().filter(|(start, _)| *start <= from_ns).count();
+            let old = present.iter().filter(|(start, ..)| *start <= from_ns).count();
             pauses.push(within(from_ns, to_ns, scale * mean, old, present.len()));
         }
     }

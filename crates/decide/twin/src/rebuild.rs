@@ -4,7 +4,8 @@
 use evenkeel_core::Rng;
 
 use crate::common::{self, Score};
-use crate::draft::Draft;
+use crate::content::Content;
+use crate::draft::{Crowding, Draft};
 use crate::pauses::{self, Pause};
 use crate::rows::{Day, End};
 use crate::speeds::Speeds;
@@ -26,9 +27,11 @@ struct Part {
     pauses: Vec<Vec<Pause>>,
     speeds: Speeds,
     works: Works,
+    /// Works without content, how much lighter they are, and how many.
+    lean: (Works, f64, usize),
     network: Network,
     early: f64,
-    crowding: (f64, usize),
+    crowding: Crowding,
 }
 
 /// A day that is rebuilt part by part.
@@ -36,10 +39,14 @@ struct Part {
 pub struct Rebuilder {
     rng: Rng,
     slots: u32,
+    /// By how much works were lighter without content so far.
+    lighter: f64,
     parts: Vec<Part>,
     requests: Vec<Request>,
     pairs: Vec<Vec<Score>>,
     answers: usize,
+    /// Answers with all content, and those of which it is known.
+    full: (u64, u64),
     served: u64,
     strangers: u64,
     dropped: (u64, u64),
@@ -63,10 +70,12 @@ impl Rebuilder {
         Self {
             rng: Rng::stream(seed, "works of copies that were given up"),
             slots: 1,
+            lighter: 0.0,
             parts: Vec::new(),
             requests: Vec::new(),
             pairs: Vec::new(),
             answers: 0,
+            full: (0, 0),
             served: 0,
             strangers: 0,
             dropped: (0, 0),
@@ -96,8 +105,10 @@ impl Rebuilder {
         if answers == 0 {
             return Ok(());
         }
-        let draft = Draft::new(part, self.slots);
-        self.slots = draft.slots;
+        let (full, known) = part.full();
+        self.full = (self.full.0 + full, self.full.1 + known);
+        let draft = Draft::new(part, self.slots, self.lighter);
+        (self.slots, self.lighter) = (draft.slots, draft.lighter);
         let logs = draft.logs(part.rows.len());
         let mut pairs = draft.pairs(part, &logs);
         let noise = noise(&draft.speeds, &draft.works);
@@ -114,6 +125,7 @@ impl Rebuilder {
             visits: draft.visits().collect(),
             crowding: draft.crowding(),
             early: draft.early,
+            lean: (draft.lean, draft.lighter, (known - full) as usize),
             network: draft.network,
             pauses: draft.pauses,
             speeds: draft.speeds,
@@ -138,10 +150,11 @@ impl Rebuilder {
             (sum / count.max(1) as f64, count)
         };
         let (early, _) = mean(|part| (part.early, part.visits.iter().sum()));
-        let (crowding, count) = mean(|part| part.crowding);
-        let crowding = Estimate { value: crowding, error: 1.0 / (count.max(1) as f64).sqrt() };
+        let crowding = self.parts.iter().map(|part| part.crowding);
+        let crowding = crowding.fold(Crowding::default(), Crowding::with).estimate();
         let (noise, _) = mean(|part| (noise(&part.speeds, &part.works), part.requests));
         let network = network(&self.parts);
+        let content = content(&self.parts, self.full);
         let works = works(&mut self.parts);
         let replicas = self.parts.iter().map(|part| part.visits.len()).max().unwrap_or(0);
         let length_ns = self.requests.iter().map(|request| request.at_ns).max().unwrap_or(0);
@@ -164,6 +177,7 @@ impl Rebuilder {
             pauses,
             speeds,
             works,
+            content,
             correlation: correlation(&self.pairs, noise),
             network,
             unseen: self.strangers as f64 / all.max(1) as f64,
@@ -209,6 +223,20 @@ fn works(parts: &mut [Part]) -> Works {
     let laws: Vec<(&Works, usize)> =
         parts.iter().map(|part| (&part.works, part.requests)).collect();
     Works::joined(&laws)
+}
+
+/// What content costs, by all parts that left some out.
+fn content(parts: &[Part], (full, known): (u64, u64)) -> Option<Content> {
+    let some: Vec<&Part> = parts.iter().filter(|part| !part.lean.0.is_empty()).collect();
+    let count = some.iter().map(|part| part.lean.2).sum::<usize>().max(1) as f64;
+    let lighter = some.iter().map(|part| part.lean.1 * part.lean.2 as f64).sum::<f64>() / count;
+    let laws: Vec<(&Works, usize)> = some.iter().map(|part| (&part.lean.0, part.lean.2)).collect();
+    let lean = match laws[..] {
+        [] => return None,
+        [(one, _)] => one.clone(),
+        _ => Works::joined(&laws),
+    };
+    Some(Content { lighter, lean, full: full as f64 / known.max(1) as f64 })
 }
 
 /// The speeds of all parts one after the other, in the narrowest windows of any.

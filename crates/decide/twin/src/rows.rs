@@ -163,6 +163,13 @@ impl Day {
         all
     }
 
+    /// Answers that had all content, and those of which that is known; pairs do not count.
+    pub fn full(&self) -> (u64, u64) {
+        let answers = self.rows.iter().filter(|row| row.end == End::Answered);
+        let known = answers.filter(|row| row.why != Why::Pair).filter_map(|row| row.served);
+        known.fold((0, 0), |(full, known), one| (full + u64::from(one.is_full), known + 1))
+    }
+
     /// The share of what agents served that no recorded client sent: 0 to 1.
     pub fn unseen(&self) -> f64 {
         let strangers: u64 = self.strangers.iter().sum();

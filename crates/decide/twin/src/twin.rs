@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::content::Content;
 use crate::pauses::Pause;
 use crate::speeds::Speeds;
 use crate::visits::Network;
@@ -47,8 +48,8 @@ pub struct Twin {
     pub slots: u32,
     /// Share of copies that left before they could have begun in so many slots.
     pub early: f64,
-    /// Correlation of works with how many were there before: near 0 in slots, high where all share
-    /// the replica's cores.
+    /// By how much longer works take that begin in a crowd, as a logarithm: near 0 in slots, more
+    /// where all share the replica's cores.
     pub crowding: Estimate,
     /// The pauses of each replica.
     pub pauses: Vec<Vec<Pause>>,
@@ -58,6 +59,8 @@ pub struct Twin {
     pub speeds: Speeds,
     /// The law of works.
     pub works: Works,
+    /// What is left out and what that saves; `None` where everything was served in full.
+    pub content: Option<Content>,
     /// Correlation of the scores of two copies of a request; `None` without pairs.
     pub correlation: Option<Estimate>,
     /// What lies between client and replicas.

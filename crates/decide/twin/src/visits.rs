@@ -13,6 +13,8 @@ pub struct Visit {
     pub left_ns: u64,
     /// Whether it was given up or broke off: its service would have taken longer.
     pub is_cut: bool,
+    /// Whether content was left out.
+    pub is_lean: bool,
 }
 
 /// What lies between client and replicas.
@@ -24,7 +26,7 @@ pub struct Network {
     pub jitter_ns: f64,
 }
 
-/// The visits of each replica, in the order in which they came.
+/// The visits of each replica, in the order in which they were served.
 ///
 /// Where agents tell how long a copy was with them, the rest of its latency is the network's, half
 /// of it each way. Without agents the network counts as service.
@@ -48,10 +50,14 @@ pub fn visits(day: &Day) -> (Vec<Vec<Visit>>, Network) {
             None => (sent_ns, row.latency_ns),
         };
         let left_ns = at_ns.saturating_add(there_ns);
-        visits[usize::from(row.replica)].push(Visit { row: number, at_ns, left_ns, is_cut });
+        let is_lean = row.served.is_some_and(|served| !served.is_full);
+        let visit = Visit { row: number, at_ns, left_ns, is_cut, is_lean };
+        visits[usize::from(row.replica)].push(visit);
     }
     for visits in &mut visits {
-        visits.sort_by_key(|visit| visit.at_ns);
+        // In the order in which they were served, where agents tell: messages overtake each other.
+        let waited_ns = |visit: &Visit| day.rows[visit.row].served.map_or(0, |it| it.wait_ns);
+        visits.sort_by_key(|visit| visit.at_ns.saturating_add(waited_ns(visit)));
     }
     (visits, network)
 }

@@ -11,6 +11,8 @@ use evenkeel_core::distribution::normal;
 const TAIL_EVENTS: f64 = 30.0;
 /// Works that stand for those of all parts of a long day.
 const JOINED: usize = 1_000_000;
+/// Normal scores beyond this one are those of one work in fifty million.
+pub const SCORE_MAX: f64 = 5.5;
 /// Works that get their scores at a time: 8 MB.
 const CHUNK: usize = 1 << 20;
 /// Points of the curve of cumulative hazards.
@@ -39,7 +41,8 @@ pub struct Works {
 impl Works {
     /// The law of what was seen.
     pub fn new(mut seen: Vec<Seen>) -> Self {
-        seen.sort_by(|a, b| a.log.total_cmp(&b.log).then(a.is_cut.cmp(&b.is_cut)));
+        // As integers, which are sorted in half the time.
+        seen.sort_unstable_by_key(|one| (ordered(one.log), one.is_cut));
         let (mut left, mut alive) = (seen.len() as f64, 1.0);
         let mut steps = Vec::with_capacity(seen.len());
         let (mut hazards, mut hazard) = (Vec::new(), 0.0);
@@ -165,12 +168,12 @@ impl Works {
         }
     }
 
-    /// Works in ascending order, so many, as multiples.
+    /// Works of normal scores in so many equal steps from `-SCORE_MAX` to [`SCORE_MAX`], as
+    /// multiples.
     pub fn table(&self, count: usize) -> Vec<f32> {
-        if self.is_empty() {
-            return vec![1.0; count];
-        }
-        self.logs(count).map(|log| log.exp() as f32).collect()
+        let width = 2.0 * SCORE_MAX / count as f64;
+        let score = |number: usize| (number as f64 + 0.5) * width - SCORE_MAX;
+        (0..count).map(|number| self.log(score(number)).exp() as f32).collect()
     }
 
     /// Logarithms of works in ascending order, so many; none where nothing was seen.
@@ -201,6 +204,12 @@ impl Works {
         let mean = self.steps.iter().map(|(log, _)| log).sum::<f64>() / all;
         self.steps.iter().map(|(log, _)| (log - mean) * (log - mean)).sum::<f64>() / all
     }
+}
+
+/// An integer that is in the same order (`f64::total_cmp`).
+const fn ordered(log: f64) -> i64 {
+    let bits = log.to_bits().cast_signed();
+    bits ^ (((bits >> 63).cast_unsigned() >> 1).cast_signed())
 }
 
 fn means(steps: &[(f64, f64)]) -> Vec<f64> {

@@ -82,6 +82,15 @@ impl ChangeRequest {
         })
     }
 
+    /// Duplicates that it brings, as far as they have addresses.
+    pub fn new_places(&self) -> &[String] {
+        match self {
+            Self::AddDuplicate { address, .. } => address.as_slice(),
+            Self::AddPartition { addresses, .. } => addresses,
+            _ => &[],
+        }
+    }
+
     /// In words.
     pub fn describe(&self) -> String {
         match self {

@@ -37,6 +37,9 @@ use evenkeel_stores::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
 use evenkeel_stores::store::{Host, Pauses};
 use evenkeel_wal::{LogSettings, Sync};
 
+/// Whether duplicates may be memcached, ZooKeeper or Cassandra: what reaches them is left out of
+/// the program without this feature, since nobody calls it.
+pub(crate) const OTHER_STORES: bool = cfg!(feature = "other-stores");
 /// How long the first connection to a store that is no Redis may take.
 const OPENING: Duration = Duration::from_secs(10);
 
@@ -284,6 +287,10 @@ impl Target {
     /// Reaches what runs elsewhere; waits for it.
     fn start(&self) -> io::Result<Host> {
         let name = self.to_string();
+        if !OTHER_STORES {
+            let why = format!("{name}: this program was built without such stores");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
         match self {
             Self::Memcached { address } => Memcached::start(&name, &address.to_string(), None),
             Self::ZooKeeper { settings } => ZooKeeper::start(&name, settings.clone(), None),

@@ -20,7 +20,7 @@ use evenkeel_settings::shared::{self, duration};
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
 use crate::access::{ClientAccess, StoreLogin};
-use crate::{DuplicatesConfig, ENSEMBLE_EXPECTED, RedisAccess, Target, ensemble};
+use crate::{DuplicatesConfig, ENSEMBLE_EXPECTED, OTHER_STORES, RedisAccess, Target, ensemble};
 use evenkeel_cql::client::config::user;
 use evenkeel_leadership::layout::MapPlace;
 use evenkeel_leadership::{EtcdSettings, Group};
@@ -87,7 +87,7 @@ impl<'a> Duplicates<'a> {
         let cluster = cluster.value().is_some().then(|| Address::to_listen(cluster));
         let advertise = table.key("advertise");
         let advertise = advertise.value().is_some().then(|| Address::to_server(advertise).server);
-        let store = table.key("store").variant(&Store::NAMED).or(Store::Embedded);
+        let store = store(table);
         let directory = PathBuf::from(table.key("directory").text().required());
         let redis = Arc::new(redis_access(table, store));
         let access = Arc::new(access(table, store));
@@ -148,6 +148,17 @@ impl<'a> Duplicates<'a> {
         }
         Self { config, listen, sentinel, cluster, servers }
     }
+}
+
+/// `store`, if this program was built with it.
+fn store(table: &mut Table<'_>) -> Store {
+    let store = table.key("store").variant(&Store::NAMED).or(Store::Embedded);
+    if !OTHER_STORES && !matches!(store, Store::Redis | Store::Embedded) {
+        let expected = "redis or embedded: this program was built without the others (cargo \
+                        feature other-stores)";
+        table.problem("store", Mismatch::new(store.name(), expected));
+    }
+    store
 }
 
 /// What several groups need and this service does not have.

@@ -510,8 +510,7 @@ impl Inner {
             return;
         }
         if !self.leads() {
-            let text = format!("UNAVAILABLE {}; it was not done", self.why_deposed());
-            return self.abandon_effect(partition, Dropped::Failed, &text);
+            return self.abandon_deposed(partition);
         }
         // Of another partition: nothing was written in this one.
         let watching = self.effects.running.get(&partition).and_then(|it| it.watching.as_ref());
@@ -643,6 +642,21 @@ impl Inner {
         tracing::warn!(server, text, "what a duplicate has done is not logged: it is filled anew");
         self.refuse_effect(partition, text);
         self.drop_server(server, why);
+    }
+
+    /// The lease ended before what was done could be logged: nobody has it. The client's connection
+    /// ends, as where a Redis dies: most libraries try again then, and take an error for what the
+    /// command itself came to. Clients of Redis Cluster are told, since they try again at that.
+    fn abandon_deposed(&mut self, partition: usize) {
+        let text = format!("UNAVAILABLE {}; it was not done", self.why_deposed());
+        let request = self.effects.running.get(&partition).map(|it| &it.request);
+        let id = request.filter(|it| it.waiter.is_none()).map(|it| it.client);
+        if let Some(id) = id
+            && self.client(id).is_some_and(|client| !client.is_of_cluster)
+        {
+            self.drop_client(id);
+        }
+        self.abandon_effect(partition, Dropped::Failed, &text);
     }
 
     /// A duplicate was dropped: another does what it did.

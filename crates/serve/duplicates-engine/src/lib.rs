@@ -715,7 +715,7 @@ impl Inner {
     }
 
     /// Those of a partition that are being filled.
-    pub(crate) fn bootstrapping(&self, partition: usize) -> ServerSet {
+    pub fn bootstrapping(&self, partition: usize) -> ServerSet {
         let configured = self.members.configured(partition);
         configured.iter().filter(|&server| self.servers[server].bootstrap.is_some()).collect()
     }

@@ -17,8 +17,9 @@ use evenkeel_duplicates_config::changes::ChangeRequest;
 const WINDOWS_MIN: u64 = 3;
 
 impl Inner {
-    /// What the manager would have done next, if it may and nobody else is at it.
-    pub fn change_of_manager(&self) -> Option<ChangeRequest> {
+    /// What the manager would have done next, if it may and nobody else is at it; with spares that
+    /// are not among the `silent`.
+    pub fn change_of_manager(&self, silent: &[String]) -> Option<ChangeRequest> {
         let manager = self.manager.as_ref()?;
         let advice = manager.advice().filter(|advice| advice.windows >= WINDOWS_MIN)?;
         if !self.config.manager.is_some_and(|settings| settings.acts) || self.changes.now.is_some()
@@ -31,10 +32,11 @@ impl Inner {
         if advice.what == "wait" {
             return None;
         }
-        manager.steps().first().and_then(|step| self.change_of(step))
+        manager.steps().first().and_then(|step| self.change_of(step, silent))
     }
 
-    fn change_of(&self, step: &Move) -> Option<ChangeRequest> {
+    fn change_of(&self, step: &Move, silent: &[String]) -> Option<ChangeRequest> {
+        let mut spares = self.spares().filter(|place| !silent.contains(place));
         Some(match *step {
             Move::Shard { shard, from, to } => {
                 let is_there = shard < self.map.shards() && self.map.partition(shard) == from;
@@ -42,7 +44,7 @@ impl Inner {
             }
             Move::Open { shard, duplicates, .. } => {
                 let count = duplicates.get() as usize;
-                let addresses: Vec<String> = self.spares().take(count).collect();
+                let addresses: Vec<String> = spares.take(count).collect();
                 if addresses.len() < count && !self.makes_its_own() {
                     return None;
                 }
@@ -50,7 +52,7 @@ impl Inner {
                 ChangeRequest::AddPartition { addresses, duplicates, shard: Some(shard) }
             }
             Move::Add { partition } => {
-                let address = self.spares().next();
+                let address = spares.next();
                 (address.is_some() || self.makes_its_own())
                     .then_some(ChangeRequest::AddDuplicate { partition, address })?
             }

@@ -1,7 +1,7 @@
 //! The turns of one group of several: it is led, handed over and led again while the process goes
 //! on, whatever becomes of the others.
 //!
-//! **Handed over** it is when this process leads more than its share
+//! **Handed over** it is when this process has more than its share
 //! ([`evenkeel_leadership::groups`]): clients have what they are owed, the lease is given up, and
 //! the process stands by. **Lost**, by an error of whatever kind, it is the same, but others are
 //! left the first attempts. **At the end of the process** doors stay open until somebody else
@@ -75,7 +75,7 @@ impl Turns {
         self.config.etcd.as_ref().map_or(Duration::ZERO, |etcd| etcd.lease)
     }
 
-    /// Waits until this process leads more than its share, and this group is the one to go.
+    /// Waits until this process has more than its share, and this group is the one to go.
     fn until_due(&self) -> impl Future<Output = ()> + use<> {
         let (known, group) = (self.known.subscribe(), self.config.group);
         let (own, settled) = (nodes::doors_of(&self.config), self.lease() * SETTLED_LEASES);
@@ -85,7 +85,7 @@ impl Turns {
                 Some((_, first)) => until_due(known, (group, &first), settled).await,
                 None => std::future::pending().await,
             }
-            tracing::info!(service, "this process leads more than its share: a hand-over begins");
+            tracing::info!(service, "this process has more than its share: a hand-over begins");
         }
     }
 

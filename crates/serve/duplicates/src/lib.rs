@@ -56,6 +56,7 @@ mod follow;
 mod frontend;
 mod groups;
 mod key_events;
+mod measured;
 mod member;
 mod members;
 pub mod metrics;

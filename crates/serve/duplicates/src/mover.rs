@@ -34,6 +34,8 @@ const AGAIN_AFTER: std::ops::Range<Duration> = Duration::from_millis(200)..Durat
 const ATTEMPTS_MAX: u32 = 20;
 /// A new duplicate that was away for so long is given up.
 const UNREACHED_MAX: Duration = Duration::from_secs(30);
+/// The name of connections that find out whether a spare one answers.
+const ASKED_AS: &str = "evenkeel-spare";
 /// How long after the layout could not be stored it is tried again.
 const STORE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// Keys removed by one command.
@@ -85,16 +87,17 @@ pub(super) async fn keep(
     let mut mover = Mover { engine, store, members, stored };
     let mut forget_at = tokio::time::Instant::now();
     let came = Rc::clone(&mover.engine.borrow().changes.came);
+    let mut silent = Vec::new();
     loop {
         let is_left = !mover.engine.look().layout.left.is_empty();
         match is_left {
             true => drop(tokio::time::timeout_at(forget_at, came.notified()).await),
             false => came.notified().await,
         }
+        let advised = mover.advised(&mut silent).await;
         let change = {
             let mut inner = mover.engine.look();
-            if inner.changes.now.is_none()
-                && let Some(change) = inner.change_of_manager()
+            if let Some(change) = advised
                 && let Err(why) = inner.take_change(change)
             {
                 tracing::debug!(%why, "what the manager advises cannot be done now");
@@ -122,6 +125,39 @@ pub(super) async fn keep(
 }
 
 impl Mover {
+    /// What the manager would have done, with spares that answer now. Those that do not are gone
+    /// by, and told when they become others than `silent`.
+    async fn advised(&self, silent: &mut Vec<String>) -> Option<ChangeRequest> {
+        let mut found = Vec::new();
+        loop {
+            let (change, asked) = {
+                let inner = self.engine.look();
+                let wanted = inner.change_of_manager(&found);
+                let change = wanted.filter(|_| inner.changes.now.is_none());
+                let places = change.iter().flat_map(ChangeRequest::new_places);
+                let open = |place: &str| inner.config.target(place).ok()?.open().ok();
+                let asked = places.filter_map(|place| Some((place.to_owned(), open(place)?)));
+                let asked: Vec<_> = asked.collect();
+                (change, asked)
+            };
+            let before = found.len();
+            for (place, connector) in asked {
+                if let Err(why) = connect(&connector, ASKED_AS).await {
+                    if !silent.contains(&place) {
+                        tracing::warn!(place, %why, "a spare one does not answer: it is gone by");
+                    }
+                    found.push(place);
+                }
+            }
+            if found.len() == before {
+                if change.is_some() || !found.is_empty() {
+                    *silent = found;
+                }
+                return change;
+            }
+        }
+    }
+
     async fn carry_out(&mut self, change: &ChangeRequest) -> Result<(), Stopped> {
         match change {
             ChangeRequest::MoveShard { shard, to } => self.move_shard(*shard, *to).await,

@@ -24,9 +24,9 @@ use super::mover;
 use super::nodes::{self, Doors};
 use super::rejected::ChangeRejected;
 use super::takeover::{self, Begun};
-use super::{aside, follow, key_events};
+use super::{aside, follow, key_events, measured};
 use evenkeel_duplicates_engine::state::{DuplicatesState, STANDS_BY};
-use evenkeel_duplicates_engine::{Engine, READ_RETRIES_MAX, SharedUsers};
+use evenkeel_duplicates_engine::{Engine, Inner, READ_RETRIES_MAX, SharedUsers};
 use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
 use evenkeel_leadership::{
@@ -47,6 +47,9 @@ const STATE_AGAIN_AFTER: Range<Duration> = Duration::from_secs(5)..Duration::fro
 /// How long clients wait, when the service begins, for duplicates to be there: most are reached in
 /// milliseconds, and who is refused is not tried again by most libraries.
 const OPEN_WITHIN: Duration = Duration::from_secs(2);
+/// How long a state for the log waits, when the service begins, for duplicates to be filled that
+/// writes wait for: both read everything of the same duplicate.
+const STATE_WAITS: Duration = Duration::from_secs(30);
 /// How long a client of a process that stands by waits for somebody to lead, in leases: until one
 /// has ended, and the next has begun.
 pub(super) const HOLD_LEASES: u32 = 2;
@@ -151,6 +154,10 @@ impl Turns {
         engine.keep_going(&mut keeping, timer);
         keeping.spawn_local(keep(Rc::clone(&engine), self.state.clone(), members.clone()));
         keep_up(&engine, &mut keeping);
+        if !self.config.group.is_whole() {
+            let known = Arc::clone(&self.known);
+            keeping.spawn_local(measured::measure(Rc::clone(&engine), known, self.config.group));
+        }
         keeping.spawn_local(control::answer(Rc::clone(&engine), Rc::clone(&self.changes)));
         engine.borrow().accept_by(self.accepting.clone());
         let mut tasks = Tasks { members, keeping, leading };
@@ -319,29 +326,40 @@ async fn before<T>(
 /// Serves clients, from when every partition takes writes until told to stop.
 async fn serve(engine: &Rc<Engine>, doors: &mut Doors, stop: StopSignal) -> io::Result<()> {
     let mut stopping = stop.clone();
-    first(takes_writes(engine), first(sleep(OPEN_WITHIN), stopping.stopping())).await;
+    let opens = first(is_so(engine, takes_writes), fills_no_longer(engine));
+    first(opens, stopping.stopping()).await;
     let group = engine.look().config.group;
     doors.serve(|door| Rc::new(Frontend::new(engine, door)), (stop, group)).await
 }
 
-/// Waits until every partition takes writes: a client that comes before waits, and is not refused.
-async fn takes_writes(engine: &Engine) {
+/// Waits until no partition is about to take writes, as others were filled in time: those who are
+/// being filled are waited for as long as clients of a process that stands by wait.
+async fn fills_no_longer(engine: &Engine) {
+    sleep(OPEN_WITHIN).await;
+    let held = engine.look().config.etcd.as_ref().map_or(OPEN_WITHIN, |it| it.lease * HOLD_LEASES);
+    let ends = |inner: &Inner| {
+        let mut partitions = 0..inner.map.partitions();
+        !partitions.any(|it| !takes_writes_of(inner, it) && !inner.bootstrapping(it).is_empty())
+    };
+    first(is_so(engine, ends), sleep(held.saturating_sub(OPEN_WITHIN))).await;
+}
+
+/// Waits until something holds.
+async fn is_so(engine: &Engine, holds: impl Fn(&Inner) -> bool) {
     const LOOK_EVERY: Duration = Duration::from_millis(2);
-    loop {
-        let is_open = {
-            let inner = engine.look();
-            let mut partitions = 0..inner.map.partitions();
-            partitions.all(|partition| {
-                // One without duplicates was closed.
-                inner.members.configured(partition).is_empty()
-                    || inner.members.takers(partition).is_ok()
-            })
-        };
-        if is_open {
-            return;
-        }
+    while !holds(&engine.look()) {
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Whether every partition takes writes.
+fn takes_writes(inner: &Inner) -> bool {
+    (0..inner.map.partitions()).all(|partition| takes_writes_of(inner, partition))
+}
+
+fn takes_writes_of(inner: &Inner, partition: usize) -> bool {
+    // One without duplicates was closed.
+    inner.members.configured(partition).is_empty() || inner.members.takers(partition).is_ok()
 }
 
 /// What was sent and is not answered is in the log; watermarks tell what need not be replayed.
@@ -393,6 +411,7 @@ fn keep_up(engine: &Rc<Engine>, keeping: &mut JoinSet<()>) {
 async fn keep_whole(engine: Rc<Engine>) {
     let (mut pause, mut again, mut least) = (KEEP_EVERY, STATE_AGAIN_AFTER.start, 0);
     let mut seen = 0;
+    first(is_so(&engine, takes_writes), sleep(STATE_WAITS)).await;
     loop {
         sleep(pause).await;
         let wants = {

@@ -163,20 +163,36 @@ impl Election {
     /// Makes known that a process is there, for as long as a lease of its own lasts.
     pub(super) async fn present(&self, process: &str) -> Result<Held, RemoteError> {
         let (lease, granted) = self.grant().await?;
-        let key = BASE64_STANDARD.encode(format!("{}{process}", self.processes));
-        self.post("/v3/kv/put", &json!({"key": key, "value": "", "lease": lease})).await?;
-        Ok(Held { lease, created: 0, granted })
+        let held = Held { lease, created: 0, granted };
+        self.say(&held, process, "").await?;
+        Ok(held)
     }
 
-    /// The processes that are there, at most [`PROCESSES_MAX`], and the last epoch that was given:
-    /// where there are several groups, the sum of theirs, which rises with each.
-    pub(super) async fn processes(&self, groups: usize) -> Result<(Vec<String>, u64), RemoteError> {
+    /// What a process that is there has to say of itself, in place of what it said before.
+    pub(super) async fn say(
+        &self,
+        held: &Held,
+        process: &str,
+        words: &str,
+    ) -> Result<(), RemoteError> {
+        let key = BASE64_STANDARD.encode(format!("{}{process}", self.processes));
+        let said = BASE64_STANDARD.encode(words);
+        let put = json!({"key": key, "value": said, "lease": held.lease});
+        self.post("/v3/kv/put", &put).await.map(drop)
+    }
+
+    /// The processes that are there, at most [`PROCESSES_MAX`], with what they say of themselves,
+    /// and the last epoch that was given: where there are several groups, the sum of theirs, which
+    /// rises with each.
+    pub(super) async fn processes(
+        &self,
+        groups: usize,
+    ) -> Result<(Vec<(String, String)>, u64), RemoteError> {
         let mut end = self.processes.clone();
         end.pop();
         let range = json!({
             "key": BASE64_STANDARD.encode(&self.processes),
             "range_end": BASE64_STANDARD.encode(end + "0"), // the byte behind the slash
-            "keys_only": true,
             "limit": PROCESSES_MAX.to_string(),
         });
         let of = |group: usize| match groups {
@@ -187,14 +203,18 @@ impl Election {
         let ranges = std::iter::once(json!({"request_range": range})).chain(epochs);
         let all = json!({"compare": [], "success": ranges.collect::<Vec<_>>()});
         let body = self.post("/v3/kv/txn", &all).await?;
-        let keys = body.pointer("/responses/0/response_range/kvs").and_then(Value::as_array);
-        let name = |kv: &Value| {
-            let key = BASE64_STANDARD.decode(kv.get("key")?.as_str()?).ok()?;
-            Some(String::from_utf8(key).ok()?.strip_prefix(&self.processes)?.to_owned())
+        let kvs = body.pointer("/responses/0/response_range/kvs").and_then(Value::as_array);
+        let text = |kv: &Value, part: &str| {
+            let text = kv.get(part).and_then(Value::as_str).unwrap_or_default();
+            String::from_utf8(BASE64_STANDARD.decode(text).ok()?).ok()
         };
-        let names = keys.into_iter().flatten().filter_map(name).collect();
+        let process = |kv: &Value| {
+            let name = text(kv, "key")?.strip_prefix(&self.processes)?.to_owned();
+            Some((name, text(kv, "value").unwrap_or_default()))
+        };
+        let processes = kvs.into_iter().flatten().filter_map(process).collect();
         let epochs = (1..=groups).map(|at| epoch_of(found(&body, at)?.as_ref()));
-        Ok((names, epochs.sum::<Result<u64, _>>()?))
+        Ok((processes, epochs.sum::<Result<u64, _>>()?))
     }
 
     /// Makes the lease longer.

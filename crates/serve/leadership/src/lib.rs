@@ -51,7 +51,7 @@ use std::time::Duration;
 use self::error::LeadershipError;
 use self::etcd::{Campaign, Election, Held, Kept, Renewed, Swapped};
 pub use self::etcd_store::EtcdStore;
-pub use self::groups::{Group, Known, Processes};
+pub use self::groups::{Group, Known, Loads, Processes};
 pub use self::processes::announce;
 pub use self::relay::{Door, Holder, StandIn, ended, name};
 pub use self::sentinel::Sentinel;

@@ -1,4 +1,5 @@
-//! Which processes of a service are there: each says so in etcd, under a lease of its own.
+//! Which processes of a service are there: each says so in etcd, under a lease of its own, and how
+//! many commands a second its groups have.
 //!
 //! Clients of Redis Cluster are shown all of them ([`crate::cluster`]), and groups of partitions
 //! are spread over them ([`crate::groups`]). Who may write is not decided by the list: a process
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::etcd::{Election, Held, Renewed};
-use super::groups::{Known, Processes};
+use super::groups::{Known, Loads, Processes};
 use super::{EtcdSettings, RENEWALS};
 use evenkeel_runtime::accept::first;
 use evenkeel_stores::clients::error::RemoteError;
@@ -43,13 +44,13 @@ async fn keep(
     known: &watch::Sender<Known>,
     held: &mut Option<Held>,
 ) -> std::convert::Infallible {
-    let groups = known.borrow().holders.len();
+    let mut said = Loads::new();
     let (own, pause) = (own.to_string(), (settings.lease / RENEWALS).max(AGAIN_AFTER));
     let mut is_silent = false;
     loop {
         let told = match Election::open(settings) {
             Ok(election) => loop {
-                match look(&election, (&own, groups), held).await {
+                match look(&election, (&own, known), held, &mut said).await {
                     Ok(processes) => {
                         is_silent = false;
                         known.send_if_modified(|last| {
@@ -73,19 +74,66 @@ async fn keep(
 
 async fn look(
     election: &Election,
-    (own, groups): (&str, usize),
+    (own, known): (&str, &watch::Sender<Known>),
     held: &mut Option<Held>,
+    said: &mut Loads,
 ) -> Result<Processes, RemoteError> {
     if let Some(lease) = held
         && election.renew(lease).await? == Renewed::Ended
     {
         *held = None;
     }
-    if held.is_none() {
-        *held = Some(election.present(own).await?);
+    let lease = match held {
+        Some(lease) => lease,
+        None => {
+            said.clear();
+            held.insert(election.present(own).await?)
+        }
+    };
+    let (measured, mut loads) = {
+        let known = known.borrow();
+        (known.measured.clone(), known.processes.loads.clone())
+    };
+    if is_news(said, &measured) {
+        election.say(lease, own, &words(&measured)).await?;
+        said.clone_from(&measured);
     }
-    let (names, epoch) = election.processes(groups).await?;
-    Ok(Processes { at: names.iter().filter_map(|name| endpoint(name)).collect(), epoch })
+    let (processes, epoch) = election.processes(measured.len()).await?;
+    // Who has just begun to lead has measured nothing: what was known of the group holds on.
+    loads.resize(measured.len(), None);
+    processes.iter().for_each(|(_, words)| note(words, &mut loads));
+    let at = processes.iter().filter_map(|(name, _)| endpoint(name)).collect();
+    Ok(Processes { at, epoch, loads })
+}
+
+/// Whether others should hear of these loads: a group is there or gone, or differs by a quarter.
+fn is_news(said: &[Option<u64>], measured: &[Option<u64>]) -> bool {
+    let differs = |group: usize| match (said.get(group).copied().flatten(), measured[group]) {
+        (None, None) => false,
+        (Some(said), Some(now)) => said.abs_diff(now) > said.max(now) / 4,
+        _ => true,
+    };
+    (0..measured.len()).any(differs)
+}
+
+/// `GROUP:LOAD` of each group whose load is known.
+fn words(loads: &[Option<u64>]) -> String {
+    let known = loads.iter().enumerate().filter_map(|(group, load)| Some((group, (*load)?)));
+    known.map(|(group, load)| format!("{group}:{load}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Takes over what a process says of its groups. What another release says besides is left out.
+fn note(words: &str, loads: &mut [Option<u64>]) {
+    for word in words.split(' ') {
+        let parsed = word.split_once(':').and_then(|(group, load)| {
+            Some((group.parse::<usize>().ok()?, load.parse::<u32>().ok()?))
+        });
+        if let Some((group, load)) = parsed
+            && let Some(place) = loads.get_mut(group)
+        {
+            *place = Some(load.into());
+        }
+    }
 }
 
 /// `HOST:PORT`; an address of IPv6 has no brackets.
@@ -97,6 +145,25 @@ fn endpoint(name: &str) -> Option<Endpoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_processes_say_of_their_groups_is_read_and_garbage_is_left_out() {
+        let mut loads = vec![None, Some(7), Some(8), None];
+        assert_eq!(words(&loads), "1:7 2:8");
+        note("2:900 0:5", &mut loads);
+        note("", &mut loads);
+        note("9:1 x:2 3: 1:-4 :: 3:4294967296 3", &mut loads);
+        assert_eq!(loads, [Some(5), Some(7), Some(900), None]);
+    }
+
+    #[test]
+    fn others_hear_of_loads_that_differ_by_a_quarter() {
+        let measured = [None, Some(1_000)];
+        assert!(is_news(&[], &measured) && is_news(&[Some(1), Some(1_000)], &measured));
+        assert!(!is_news(&measured, &measured) && !is_news(&[], &[None, None]));
+        assert!(!is_news(&[None, Some(800)], &measured) && is_news(&[None, Some(700)], &measured));
+        assert!(!is_news(&[None, Some(0)], &[None, Some(0)]));
+    }
 
     #[test]
     fn what_is_no_address_is_no_process() {

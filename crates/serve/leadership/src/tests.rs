@@ -184,7 +184,14 @@ fn groups_are_led_apart_and_a_lease_that_nobody_has_is_left_to_others_for_a_whil
             told = told => told.unwrap().processes.clone(),
             () = announce(&settings, &own, &known, std::future::pending()) => unreachable!(),
         };
-        assert_eq!(announced, Processes { at: vec![own], epoch: 8 });
+        assert_eq!(announced, Processes { at: vec![own.clone()], epoch: 8, loads: vec![None; 2] });
+        known.send_modify(|known| known.measured = vec![Some(1_200), None]);
+        let told = seen.wait_for(|it| it.processes.loads[0].is_some());
+        let announced = tokio::select! {
+            told = told => told.unwrap().processes.clone(),
+            () = announce(&settings, &own, &known, std::future::pending()) => unreachable!(),
+        };
+        assert_eq!((announced.at, announced.loads), (vec![own], vec![Some(1_200), None]));
 
         second.resign().await;
         let looks = Cell::new(0);

@@ -28,8 +28,8 @@ pub(crate) const REFUSED: u8 = 3;
 pub(crate) struct ReplayArguments {
     /// The directory of the day.
     day: PathBuf,
-    /// What is changed: policy=c3, hedge=on|off|5%, hedge.quantile=0.9, replicas=4, load=+20%;
-    /// repeatable.
+    /// What is changed: policy=c3, hedge=on|off|5%, hedge.quantile=0.9, replicas=4, load=+20%,
+    /// dimmer.setpoint=200ms; repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Folders of agents' days, as `[record]` of the agents wrote them (the whole directory, one
@@ -91,13 +91,17 @@ fn percent(share: f64) -> String {
 }
 
 /// What is changed, in a few words.
-fn asked(question: &Question) -> String {
+fn asked(question: &Question, reply: &Reply) -> String {
     let mut text = question.change.policy.clone();
     if question.change.fewer > 0 {
         text += &format!(", {} fewer", question.change.fewer);
     }
     if question.change.load != 1.0 {
         text += &format!(", load {}", (question.change.load * 1e4).round() / 1e4);
+    }
+    if let (Some(_), Some(dimmer)) = (reply.answer.full, &question.like.dimmer) {
+        let setpoint_ms = dimmer.setpoint.as_secs_f64() * 1e3;
+        text += &format!(", dimmed to {} ms", (setpoint_ms * 1e3).round() / 1e3);
     }
     text
 }
@@ -144,6 +148,10 @@ fn facts(ready: &Ready, reply: &Reply) -> Vec<(&'static str, String)> {
     }
     facts.push(("backtest", backtest));
     facts.push(("busiest", format!("slots {:.0} % busy in a minute", 100.0 * reply.answer.busy)));
+    if let (Some(recorded), Some(full)) = (reply.recorded_full, reply.answer.full) {
+        let words = format!("{:.1} % of answers, recorded {:.1} %", 100.0 * full, 100.0 * recorded);
+        facts.push(("full", words));
+    }
     if let Some(range) = reply.range {
         facts.push(("a range", range.to_string()));
     }
@@ -151,7 +159,7 @@ fn facts(ready: &Ready, reply: &Reply) -> Vec<(&'static str, String)> {
 }
 
 fn table(question: &Question, reply: &Reply) -> Table {
-    let asked = format!("{} ms", asked(question));
+    let asked = format!("{} ms", asked(question, reply));
     let mut table = Table::new(&["", "recorded ms", &asked, "90 % interval", "sure"]);
     for (share, recorded_ns) in SHARES.into_iter().zip(reply.recorded_ns) {
         let recorded = recorded_ns.map_or("-".to_owned(), |ns| ms(ns as f64));
@@ -210,13 +218,15 @@ fn document(ready: &Ready, question: &Question, reply: &Reply) -> Value {
         Value::Object(pairs.into_iter().collect())
     };
     json!({
-        "asked": asked(question),
+        "asked": asked(question, reply),
         "agents_days": ready.agents,
         "requests": ready.twin.requests.len(),
         "world": ready.described(),
         "backtest": tested(reply.backtest),
         "slices": reply.slice.map(tested),
         "busy_ratio": reply.answer.busy,
+        "full_ratio": reply.answer.full,
+        "full_recorded_ratio": reply.recorded_full,
         "range": reply.range.map(|refusal| refusal.to_string()),
         "percentiles": percentiles.collect::<Vec<_>>(),
         "slowest_recorded": reply.recorded_causes.map(causes),

@@ -43,7 +43,7 @@ fn a_day_of_the_simulator_is_replayed_refused_and_simulated_again() {
     let (code, refused) = told(&evenkeel(&folder, "replay day --set policy=c3"));
     assert_eq!(code, Some(3), "{refused}");
     assert!(refused.contains("no slice of the day ran under another policy"), "{refused}");
-    let refused = evenkeel(&folder, "replay day --set dimmer.setpoint=0.9 --json");
+    let refused = evenkeel(&folder, "replay day --set dimmer.setpoint=90ms --json");
     let document: Value = serde_json::from_slice(&refused.stdout).unwrap();
     assert!(document["refused"].as_str().unwrap().contains("dimmer"), "{document}");
     let words = "replay day --unproven --set load=+10% --json --html page.html";
@@ -53,8 +53,8 @@ fn a_day_of_the_simulator_is_replayed_refused_and_simulated_again() {
     let document: Value = serde_json::from_slice(&first.stdout).unwrap();
     let off = document["backtest"]["off_ratio"].as_f64().unwrap();
     assert!(off.abs() <= 0.1, "{document}");
-    assert_eq!(document["percentiles"][2]["predicted_ms"], Value::Null);
-    assert!(document["percentiles"][2]["interval_ms"][0].as_f64().unwrap() > 1.0, "{document}");
+    assert_eq!(document["percentiles"][3]["predicted_ms"], Value::Null);
+    assert!(document["percentiles"][3]["interval_ms"][0].as_f64().unwrap() > 1.0, "{document}");
     let page = std::fs::read_to_string(folder.file("page.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("load 1.1"), "{page}");
     let (code, again) = told(&evenkeel(&folder, "sim day --set run.policies=[c3,random] --twice"));

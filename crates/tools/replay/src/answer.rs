@@ -1,5 +1,6 @@
 //! What a day's tail would have been, or why nobody can tell.
 
+use evenkeel_sim::Scenario;
 use evenkeel_sim::scenario::Spelling;
 use evenkeel_twin::Twin;
 use evenkeel_twin::rows::percentile;
@@ -8,7 +9,7 @@ use thiserror::Error;
 use crate::causes::Causes;
 use crate::observed::{Observed, TESTED};
 use crate::played::{self, Worlds};
-use crate::world::Change;
+use crate::world::{Change, dims};
 pub use crate::world::{Setup, TWINS, WHOLE_MAX};
 
 /// A backtest or slice may be off by this share.
@@ -24,10 +25,13 @@ const ABOVE_SLICE_MIN: f64 = 20.0;
 /// A slice whose own luck is more than this refutes nothing: who is off by half of twice as much
 /// would pass.
 const LUCK_MAX: f64 = 0.10;
-/// Works may go with the number of requests present this much: in slots they do not.
-const CROWDING_MAX: f64 = 0.1;
+/// Works may take this much longer in a crowd, as a logarithm, beside three standard errors: in
+/// slots they do not. Where four cores are shared, crowds of a busy day take 6 % longer.
+const CROWDING_MAX: f64 = 0.02;
 /// Slots are busy for at most this share of any minute.
 const BUSY_MAX: f64 = 0.9;
+/// Where less of all answers than this have all content, dimmers have nothing left to leave out.
+const FULL_MIN: f64 = 0.02;
 /// The quantile of Student's t with seven degrees of freedom that leaves 5 % above: its interval
 /// for one more value of eight's kind holds it in 90 %.
 const STUDENT: f64 = 1.895;
@@ -52,6 +56,8 @@ pub struct Answer {
     pub percentiles: Vec<Predicted>,
     /// The share of slots that are busy in the busiest minute.
     pub busy: f64,
+    /// Share of answers with all content; `None` where all have it.
+    pub full: Option<f64>,
     /// What the slowest requests would have waited for.
     pub causes: Causes,
     /// The 99th percentile of each part of the day, ns; none where it has too few answers.
@@ -101,8 +107,8 @@ pub enum Refusal {
     Dropped(f64),
     /// Requests share cores.
     #[error(
-        "works grow with the requests present (correlation {0:.2}): replicas serve all at \
-        once, which is not replayed yet"
+        "services take {:.0} % longer where many are present, expected next to nothing: replicas \
+        serve all at once, which is not replayed yet", 100.0 * .0.exp_m1()
     )]
     Crowding(f64),
     /// The law of second copies is not known.
@@ -119,9 +125,19 @@ pub enum Refusal {
     /// Nothing is known of a replica that was not there.
     #[error("{0} replicas where the day had {1}: no row says how fast another one would be")]
     MoreReplicas(usize, usize),
-    /// Content that is left out is not part of the rebuilt world yet.
-    #[error("the dimmer's setpoint: content that is left out is not replayed yet")]
-    Dimmer,
+    /// Nobody knows what an answer with less content would cost.
+    #[error(
+        "the dimmer: all answers of the day that agents tell of had all their content, so nobody \
+        knows what less of it saves; record with agents, on a day that dims (and name their \
+        folders: --agents)"
+    )]
+    NoContent,
+    /// Content was left out, and nobody knows by which rule.
+    #[error(
+        "answers had less content, and nobody knows by which dimmer: the manifest's `like` has no \
+        [dimmer]"
+    )]
+    NoDimmer,
     /// Times are told too roughly.
     #[error(
         "times are told in steps of {0} us and half of all answers take less than {1} us: a log \
@@ -134,14 +150,17 @@ pub enum Refusal {
 }
 
 /// What must be known before anything is foretold.
-fn known(twin: &Twin) -> Result<(), Refusal> {
+fn known(twin: &Twin, like: &Scenario) -> Result<(), Refusal> {
     if twin.unseen > UNSEEN_MAX {
         return Err(Refusal::Unseen(twin.unseen));
     }
     if twin.dropped > DROPPED_MAX {
         return Err(Refusal::Dropped(twin.dropped));
     }
-    if twin.crowding.value.abs() > CROWDING_MAX {
+    if twin.content.is_some() && like.dimmer.is_none() {
+        return Err(Refusal::NoDimmer);
+    }
+    if twin.crowding.value > CROWDING_MAX + 3.0 * twin.crowding.error {
         return Err(Refusal::Crowding(twin.crowding.value));
     }
     Ok(())
@@ -152,7 +171,7 @@ fn known(twin: &Twin) -> Result<(), Refusal> {
 /// # Errors
 /// When they do not, when slices are too few to tell, or when too little is known.
 pub fn tests(twin: &Twin, setup: &Setup<'_>, observed: &Observed) -> Result<[Test; 2], Refusal> {
-    known(twin)?;
+    known(twin, setup.like)?;
     if setup.explored.is_none() {
         return Err(Refusal::NoSlice);
     }
@@ -179,7 +198,7 @@ pub fn backtest_alone(
     setup: &Setup<'_>,
     observed: &Observed,
 ) -> Result<Test, Refusal> {
-    known(twin)?;
+    known(twin, setup.like)?;
     backtest(twin, setup, observed).map(|(backtest, _)| backtest)
 }
 
@@ -233,7 +252,9 @@ impl Answer {
         if Spelling::of(&change.policy).is_hedged && twin.correlation.is_none() {
             return Err(Refusal::NoPairs);
         }
-        if self.busy > BUSY_MAX { Err(Refusal::Busy(self.busy)) } else { Ok(()) }
+        // A dimmer keeps slots busy and queues short, for as long as there is content to leave out.
+        let has_room = self.full.is_some_and(|full| full > FULL_MIN);
+        if self.busy > BUSY_MAX && !has_room { Err(Refusal::Busy(self.busy)) } else { Ok(()) }
     }
 }
 
@@ -264,5 +285,6 @@ pub fn predict(
         return Err(Refusal::TooFew(answers));
     }
     let (busy, causes, parts) = (worlds.busy, worlds.causes(), worlds.parts());
-    Ok(Answer { percentiles, busy, causes, parts })
+    let full = dims(twin, setup.like).then(|| worlds.full());
+    Ok(Answer { percentiles, busy, full, causes, parts })
 }

@@ -227,15 +227,15 @@ pub struct Outcome {
     pub policy: String,
     /// Why there is no answer.
     pub refusal: Option<String>,
-    /// By percentile: the logarithm of predicted over true, the floor, and whether the interval
-    /// holds the truth.
-    pub errors: Vec<(f64, f64, bool)>,
+    /// By percentile: the logarithm of predicted over true, the floor, whether the interval holds
+    /// the truth, and half its width.
+    pub errors: Vec<(f64, f64, bool, f64)>,
 }
 
 impl Outcome {
     /// Whether the answer is within its bars, or within what coins decide.
     pub fn is_right(&self) -> bool {
-        let within = |((off, floor, _), (_, bar)): (&(f64, f64, bool), &(f64, f64))| {
+        let within = |((off, floor, ..), (_, bar)): (&(f64, f64, bool, f64), &(f64, f64))| {
             off.exp_m1().abs() <= *bar || off.abs() <= *floor
         };
         !self.errors.is_empty() && self.errors.iter().zip(&BARS).all(within)
@@ -327,7 +327,7 @@ fn errors(
     policy: &str,
     seed: u64,
     answer: &Answer,
-) -> Vec<(f64, f64, bool)> {
+) -> Vec<(f64, f64, bool, f64)> {
     let truth = |coins| {
         let config = RecordConfig { clients: world.clients, coins, ..RecordConfig::default() };
         record(scenario, policy, seed, config)
@@ -343,7 +343,8 @@ fn errors(
         let predicted = &answer.percentiles[place];
         let floor = flips.iter().map(|flip| (flip[place] - log).abs()).fold(0.0, f64::max);
         let [low, high] = predicted.interval_ns;
-        (predicted.value_ns.ln() - log, floor, (low..=high).contains(&log.exp()))
+        let width = (high / low).ln() / 2.0;
+        (predicted.value_ns.ln() - log, floor, (low..=high).contains(&log.exp()), width)
     };
     true_logs.iter().enumerate().map(error).collect()
 }

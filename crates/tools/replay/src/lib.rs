@@ -11,12 +11,14 @@
 //! | [`import`] | logs of other proxies, and spans, as a recorded day |
 //! | [`question`] | what is asked about a day, and the reply |
 //! | [`bars`] | worlds whose truth is known: how often answers are right |
+//! | [`dimmed`] | worlds that dim: how often answers about setpoints are right |
 //! | [`random`] | worlds that nobody chose: does a replay name the best policy? |
 
 pub mod answer;
 pub mod bars;
 pub mod causes;
 pub mod day;
+pub mod dimmed;
 pub mod import;
 pub mod observed;
 mod played;

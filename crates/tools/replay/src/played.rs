@@ -22,6 +22,8 @@ struct Played {
     worked_ns: Vec<f64>,
     parts: Vec<Option<u64>>,
     causes: Causes,
+    /// Answers with all content, and all.
+    full: (u64, u64),
     /// Answers above what was observed, by block, of each policy.
     above: [Vec<f64>; 2],
 }
@@ -112,6 +114,7 @@ impl Played {
             worked_ns: worked_ns(day),
             parts: parts(seen.iter().filter_map(answers), twin.length_ns()),
             causes: Causes::of(day, twin),
+            full: day.full(),
             above,
         }
     }
@@ -140,6 +143,13 @@ impl Worlds {
         Causes::mean(self.each.iter().take(worlds).map(|one| one.causes))
     }
 
+    /// Share of answers with all content.
+    pub(crate) fn full(&self) -> f64 {
+        let add = |sum: (u64, u64), one: &Played| (sum.0 + one.full.0, sum.1 + one.full.1);
+        let (full, all) = self.each.iter().fold((0, 0), add);
+        full as f64 / all.max(1) as f64
+    }
+
     /// The 99th percentile of each part of the day, ns: of shares the one in the middle.
     pub(crate) fn parts(&self) -> Vec<Option<u64>> {
         let worlds = if self.is_shared { self.each.len() } else { 1 };
@@ -161,13 +171,15 @@ impl Worlds {
 }
 
 impl Law {
-    /// Of worlds that each played the day: mean and scatter of their percentiles.
+    /// Of worlds that each played the day: middle and scatter of their percentiles. The middle, as
+    /// hedges that answer each other, once, would move a mean of eight by half.
     fn of_days(each: &[&[u64]], share: f64) -> Option<Self> {
         let log = |one: &&[u64]| Some((percentile(one, share)?.max(1) as f64).ln());
         let logs: Option<Vec<f64>> = each.iter().map(log).collect();
-        let logs = logs.filter(|logs| logs.len() > 1)?;
+        let mut logs = logs.filter(|logs| logs.len() > 1)?;
+        logs.sort_by(f64::total_cmp);
         let days = logs.len() as f64;
-        let log = logs.iter().sum::<f64>() / days;
+        let log = logs[(logs.len() - 1) / 2].midpoint(logs[logs.len() / 2]);
         Some(Self { log, deviation: variance(&logs).sqrt(), days })
     }
 

@@ -11,7 +11,7 @@ use crate::day::{Ready, ReadyError, like, proxy};
 use crate::world::Change;
 
 /// The percentiles that are told.
-pub const SHARES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+pub const SHARES: [f64; 5] = [0.5, 0.9, 0.95, 0.99, 0.999];
 /// A usual answer takes at least so many steps of the source's clock.
 const STEPS_MIN: u64 = 5;
 const KEYS: &str = "policy, hedge (on, off or a budget as 5%), hedge.quantile and its kin, \
@@ -39,6 +39,8 @@ pub struct Reply {
     pub recorded_parts: Vec<Option<u64>>,
     /// What the slowest requests waited for on that day; `None` without agents.
     pub recorded_causes: Option<Causes>,
+    /// Share of the recorded answers with all content; `None` where all had it.
+    pub recorded_full: Option<f64>,
     /// What would have been.
     pub answer: Answer,
     /// Why the answer is a range and no number.
@@ -89,7 +91,15 @@ impl Question {
                 ("load", text) => {
                     change.load = load(text).ok_or(wrong("0.1 to 10, or a change as +20%"))?;
                 }
-                (key, _) if key.starts_with("dimmer.") => return Err(Refusal::Dimmer.into()),
+                (key, value) if key.starts_with("dimmer.") => {
+                    if ready.twin.content.is_none() {
+                        return Err(Refusal::NoContent.into());
+                    }
+                    if ready.like.dimmer.is_none() {
+                        return Err(Refusal::NoDimmer.into());
+                    }
+                    node.set(&format!("{key}={value}"))?;
+                }
                 (key, value) if key.starts_with("hedge.") => {
                     node.set(&format!("run.{key}={value}"))?;
                 }
@@ -141,6 +151,7 @@ pub fn ask(ready: &Ready, question: &Question, unproven: bool) -> Result<Reply, 
         recorded_ns: SHARES.map(|share| percentile(&observed.latencies[0], share)),
         recorded_parts: observed.parts.clone(),
         recorded_causes: observed.causes,
+        recorded_full: twin.content.as_ref().map(|content| content.full),
         answer,
         range: sure.err().or(slice.is_none().then_some(Refusal::NoSlice)),
     })

@@ -7,7 +7,7 @@
 use evenkeel_twin::twin::Request;
 
 /// Requests of a window at most; it is shorter where a world would have fewer than six.
-const WINDOW: usize = 20_000;
+const WINDOW: usize = 50_000;
 const WINDOW_MIN: usize = 500;
 const WINDOWS_MIN: usize = 6;
 /// Requests that are played before a window and do not count.
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_strikes_between_windows_is_left_out() {
-        let requests = requests(1_200_000);
+        let requests = requests(960_000);
         let share = Share::of(&requests, 1, 8);
         let s = |seconds: u64| seconds * 1_000_000_000;
         // It plays from 18 s, counts from 20 s, and ends at 40 s.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use evenkeel_core::{Duration, Instant, Rng};
 use evenkeel_sim::Scenario;
-use evenkeel_sim::scenario::{Arrivals, Fluctuation};
+use evenkeel_sim::scenario::{Arrivals, Fluctuation, Replica, Work};
 use evenkeel_sim::script::{Arrival, Effect, Script, Strike};
 use evenkeel_twin::Twin;
 use evenkeel_twin::twin::Request;
@@ -13,8 +13,9 @@ use crate::share::Share;
 
 /// Neighbours among which works are dealt anew for all twins but the first.
 const NEIGHBOURS: usize = 16;
-/// Works of a table: it is looked into for every request, so it should stay near the core.
-const WORKS_MAX: usize = 1 << 18;
+/// Works of a table: it is looked into for every request, so it should stay near the core. Two
+/// neighbours differ by less than a thousandth of the logarithm's deviation.
+const WORKS: usize = 1 << 14;
 /// Speeds relate to this service time: any would do.
 const BASE: Duration = Duration::from_millis(1);
 
@@ -57,6 +58,11 @@ impl Change {
     }
 }
 
+/// Whether content is left out in the world of a day, by a dimmer that is known.
+pub(crate) fn dims(twin: &Twin, like: &Scenario) -> bool {
+    twin.content.is_some() && like.dimmer.is_some()
+}
+
 /// The world of a whole day as a scenario. `like` is what is known of the proxy: hedges, retries,
 /// safeguards, clients. `number` 0 has the works as they were; others deal them anew among
 /// neighbours. With `explores`, other policies decide where they did.
@@ -91,7 +97,14 @@ pub(crate) fn scenario_of(
     (cluster.work_shared, cluster.same_work, cluster.racks) = (0.0, false, 0);
     scenario.fluctuation = Fluctuation { interval: Duration::ZERO, range: 1.0, by_rack: false };
     scenario.faults = Vec::new();
-    (scenario.replicas, scenario.work, scenario.dimmer) = (Vec::new(), None, None);
+    if dims(twin, like) {
+        // So many cores as slots, and a request on each: the same, behind a dimmer.
+        let replica = Replica { cores: twin.slots, speed: 1.0, workers: Some(twin.slots) };
+        scenario.replicas = vec![replica; replicas];
+        scenario.work = Some(Work::constant(BASE));
+    } else {
+        (scenario.replicas, scenario.work, scenario.dimmer) = (Vec::new(), None, None);
+    }
     scenario.network.one_way = Duration::from_nanos(twin.network.one_way_ns as u64);
     scenario.network.jitter = Duration::from_nanos(twin.network.jitter_ns as u64);
     let workload = &mut scenario.workload;
@@ -100,10 +113,11 @@ pub(crate) fn scenario_of(
     workload.phases = Vec::new();
     let clients = twin.requests.iter().map(|request| usize::from(request.client) + 1).max();
     workload.clients = clients.unwrap_or(1);
-    let works = twin.works.table(requests.len().clamp(1, WORKS_MAX)).into();
+    let works = twin.works.table(WORKS).into();
+    let lean = twin.content.as_ref().map_or(Vec::new(), |content| content.table(WORKS)).into();
     let correlation = twin.correlation.map_or(0.0, |estimate| estimate.value);
     let strikes = strikes(twin, share, replicas);
-    scenario.script = Some(Arc::new(Script { requests, strikes, works, correlation }));
+    scenario.script = Some(Arc::new(Script { requests, strikes, works, lean, correlation }));
     scenario
 }
 
@@ -148,6 +162,9 @@ fn requests(
     for played in share.played(&twin.requests) {
         all.append(&mut with_load(played, load, &mut rng));
     }
+    if explores {
+        foretold(&mut all, &mut rng);
+    }
     if number > 0 {
         for neighbours in all.chunks_mut(NEIGHBOURS) {
             for last in (1..neighbours.len()).rev() {
@@ -170,6 +187,33 @@ fn requests(
         (Instant::from_nanos(request.at_ns), arrival)
     };
     all.iter().map(arrival).collect()
+}
+
+/// Gives requests that were explored the works of others that were not, from before and behind: a
+/// slice is foretold by the rest of the day, as otherwise its own works would foretell it, also
+/// where the world is wrong.
+fn foretold(requests: &mut [Request], rng: &mut Rng) {
+    let others: Vec<(usize, f32)> = requests
+        .iter()
+        .enumerate()
+        .filter(|(_, request)| request.policy == 0)
+        .map(|(place, request)| (place, request.score))
+        .collect();
+    let mut slices = 0..0;
+    for place in 0..requests.len() {
+        if requests[place].policy == 0 || others.is_empty() {
+            continue;
+        }
+        if !slices.contains(&place) {
+            let rest = requests[place..].iter().position(|request| request.policy == 0);
+            slices = place..rest.map_or(requests.len(), |length| place + length);
+        }
+        // As many as the slice has, on either side of it.
+        let after = others.partition_point(|(other, _)| *other < place);
+        let (from, to) = (after.saturating_sub(slices.len()), after + slices.len());
+        let near = &others[from..to.min(others.len())];
+        requests[place].score = near[rng.below(near.len())].1;
+    }
 }
 
 /// Some requests more or fewer: copies of others that come between them and their neighbours.

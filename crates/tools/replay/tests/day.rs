@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use evenkeel_records::{DayWriter, Manifest, read};
+use evenkeel_records::{DayWriter, Manifest, Recorded, read};
 use evenkeel_replay::answer::Refusal;
 use evenkeel_replay::day::{Ready, ReadyError};
 use evenkeel_replay::question::{Question, ask};
@@ -93,11 +93,11 @@ fn a_recorded_day_read_back_passes_its_backtest_and_foretells_another_policy() {
     let p99 = reply.answer.percentiles.iter().find(|one| one.share == 0.99).unwrap();
     let off = (p99.value_ns / truth_ns).ln();
     // Who says that nothing changes is further off.
-    let unchanged = (reply.recorded_ns[2].unwrap() as f64 / truth_ns).ln();
+    let unchanged = (reply.recorded_ns[3].unwrap() as f64 / truth_ns).ln();
     assert!(off.abs() < 0.15 && off.abs() < unchanged.abs() / 2.0, "{off} {unchanged}");
     assert_eq!(reply.range, None);
     // 44 answers are above p99.9: that is not told.
-    assert_eq!(reply.answer.percentiles.len(), 3);
+    assert_eq!(reply.answer.percentiles.len(), 4);
     let shares = |causes: evenkeel_replay::causes::Causes| {
         causes.named().iter().map(|(_, share)| share).sum::<f64>()
     };
@@ -158,7 +158,7 @@ fn a_clock_that_is_too_rough_is_refused_and_so_is_what_no_row_tells() {
         _ => None,
     };
     assert_eq!(refused(&ready, &["replicas=6"]), Some(Refusal::MoreReplicas(6, 5)));
-    assert_eq!(refused(&ready, &["dimmer.setpoint=0.9"]), Some(Refusal::Dimmer));
+    assert_eq!(refused(&ready, &["dimmer.setpoint=90ms"]), Some(Refusal::NoContent));
     ready.manifest.policies.clear();
     assert_eq!(refused(&ready, &[]), Some(Refusal::NoPolicy));
 }
@@ -237,4 +237,61 @@ fn replicas_that_never_had_a_request_are_not_among_those_to_leave_out() {
     assert_eq!(question(&ready, &["replicas=5"]).unwrap().change.fewer, 0);
     let refused = question(&ready, &["replicas=6"]).unwrap_err();
     assert!(matches!(refused, ReadyError::Refused(Refusal::MoreReplicas(6, 5))), "{refused}");
+}
+
+/// A day that dims, without slices: overload of a sixth more than all content takes.
+const DIMMED: &str = "\
+replicas = [{ cores = 4, workers = 4 }, { cores = 4, workers = 4 }, { cores = 4, workers = 4 }]
+[run]
+policies = ['least-outstanding']
+[work]
+optional = '12ms'
+mandatory = '3ms'
+cv = 0.8
+[dimmer]
+setpoint = '80ms'
+[network]
+one_way = '100us'
+jitter = '20us'
+[workload]
+clients = 1
+cancel = true
+requests = 30000
+utilisation = 1.16
+";
+
+#[test]
+fn another_setpoint_serves_what_it_would_have_and_is_refused_where_nothing_was_left_out() {
+    let scenario = |setpoint: &str| {
+        let mut node = Node::parse(DIMMED, "world").unwrap();
+        node.set(&format!("dimmer.setpoint={setpoint}")).unwrap();
+        Scenario::read(&node).unwrap()
+    };
+    let play = |setpoint| record(&scenario(setpoint), POLICY, SEED, RecordConfig::default());
+    let manifest = |like: &str| Manifest {
+        like: like.to_owned(),
+        ..Manifest::new("test", vec![POLICY.to_owned()], 3)
+    };
+    let day = |like| Recorded { manifest: manifest(like), day: play("'80ms'"), unfinished: 0 };
+    let ready = Ready::of(day(DIMMED)).unwrap();
+    for setpoint in ["'40ms'", "'160ms'"] {
+        let asked = question(&ready, &[&format!("dimmer.setpoint={setpoint}")]).unwrap();
+        let reply = ask(&ready, &asked, true).unwrap();
+        let truth = play(setpoint);
+        let (full, known) = truth.full();
+        let off = reply.answer.full.unwrap() - full as f64 / known as f64;
+        assert!(off.abs() <= 0.05, "{setpoint}: {off}");
+        let p95 = reply.answer.percentiles.iter().find(|one| one.share == 0.95).unwrap();
+        let true_ns = percentile(&truth.latencies(0), 0.95).unwrap() as f64;
+        assert!((p95.value_ns / true_ns - 1.0).abs() <= 0.1, "{setpoint}: {p95:?} {true_ns}");
+        assert_eq!(reply.range, Some(Refusal::NoSlice));
+        let recorded = reply.recorded_full.unwrap();
+        assert_eq!(recorded < reply.answer.full.unwrap(), setpoint == "'160ms'", "{recorded}");
+    }
+    // Content was left out, and nobody knows by which dimmer.
+    let unknown = Ready::of(day("workload.cancel = true")).unwrap();
+    let asked = question(&unknown, &[]).unwrap();
+    assert_eq!(ask(&unknown, &asked, true), Err(Refusal::NoDimmer));
+    let asked = question(&unknown, &["dimmer.setpoint='40ms'"]);
+    assert!(matches!(asked, Err(ReadyError::Refused(Refusal::NoDimmer))), "{asked:?}");
 }

@@ -52,8 +52,12 @@ pub struct Script {
     pub requests: Vec<(Instant, Arrival)>,
     /// Speeds and pauses, in the order of time.
     pub strikes: Vec<Strike>,
-    /// All works in ascending order, as multiples of what speeds relate to. Not empty.
+    /// Works of normal scores in equal steps from -`SCORE_MAX` to
+    /// [`SCORE_MAX`](evenkeel_twin::works::SCORE_MAX), as multiples of what speeds relate to. Not
+    /// empty.
     pub works: Arc<[f32]>,
+    /// The same of works with content left out; empty where none is.
+    pub lean: Arc<[f32]>,
     /// Correlation of the normal scores of two copies of a request: 0 to 1.
     pub correlation: f64,
 }

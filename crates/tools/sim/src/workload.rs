@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use evenkeel_core::distribution::normal as law;
 use evenkeel_core::{Duration, Instant, Rng};
+use evenkeel_twin::works::SCORE_MAX;
 
 use crate::scenario::{Arrivals, Cluster, Hiccup, Scenario, ServiceLaw, Site, Work};
 pub use crate::script::Arrival;
@@ -256,8 +256,15 @@ pub fn work_in_slot(cluster: &Cluster, work_seed: u64, copy: u32) -> f64 {
     }
 }
 
-/// The same in a world that was recorded, of a request whose first copy has this normal score.
-pub(crate) fn recorded_work(script: &Script, score: f32, work_seed: u64, copy: u32) -> f64 {
+/// The same in a world that was recorded, of a request whose first copy has this normal score; with
+/// all content, or with what may be left out left out.
+pub(crate) fn recorded_work(
+    script: &Script,
+    score: f32,
+    (work_seed, copy): (u64, u32),
+    is_full: bool,
+) -> f64 {
+    let works = if is_full || script.lean.is_empty() { &script.works } else { &script.lean };
     let own = f64::from(score);
     let score = match copy {
         0 => own,
@@ -266,9 +273,9 @@ pub(crate) fn recorded_work(script: &Script, score: f32, work_seed: u64, copy: u
             script.correlation * own + other * normal(work_seed, copy)
         }
     };
-    let place = law::cdf(score) * script.works.len() as f64;
-    let place = (place as usize).min(script.works.len() - 1);
-    f64::from(script.works[place])
+    let share = (score + SCORE_MAX) * (0.5 / SCORE_MAX);
+    let place = (share * works.len() as f64) as usize;
+    f64::from(works[place.min(works.len() - 1)])
 }
 
 /// The same by a law.

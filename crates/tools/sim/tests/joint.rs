@@ -67,6 +67,22 @@ fn where_ways_are_dear_content_is_left_out_instead() {
     assert!((0.12..0.35).contains(&dear.lean), "{dear:?}");
 }
 
+/// The bars of the whole day, crash and surge included; its costs beside others' are
+/// `evenkeel sim scenarios/joint-day.toml`.
+#[test]
+fn a_day_with_a_surge_and_a_crash_is_within_its_bars() {
+    let (report, joint) = run(&scenario("joint-day.toml", &[]), "joint");
+    assert!(joint.late <= 0.011 && joint.lean <= 0.075 && joint.away <= 0.12, "{joint:?}");
+    let windows = report.windows.iter().map(|window| {
+        let ended = window.failed + window.timeouts;
+        (window.violations + ended, window.served + ended)
+    });
+    let windows: Vec<_> = windows.filter(|(_, all)| *all > 0).collect();
+    let late = windows.iter().filter(|(missed, all)| missed * 20 > *all).count();
+    let of = windows.len();
+    assert!(of > 400 && late * 100 <= of, "{late} of {of} intervals are late");
+}
+
 #[test]
 fn where_nothing_is_wrong_a_joint_plan_costs_no_more_than_loops() {
     let quiet = quick("joint-quiet.toml", &["workload.duration=40s"]);

@@ -428,6 +428,7 @@ pub fn contents(client: &mut Client) -> State {
             "hash" => client.ask(&["HGETALL", key]),
             "set" => client.ask(&["SMEMBERS", key]),
             "stream" => client.ask(&["XRANGE", key, "-", "+"]),
+            "zset" => client.ask(&["ZRANGE", key, "0", "-1", "WITHSCORES"]),
             "none" => continue, // it expired between the two
             other => panic!("{key} is a {other}"),
         };

@@ -27,6 +27,7 @@ function connection(options) {
 async function work() {
   const run = async (job) => {
     await add("runs", job.data.number);
+    await add("jobs", `${job.data.number} ${job.id}`);
     await sleep(10);
     return job.data.number;
   };

@@ -34,16 +34,20 @@
 //! **After a server more** nothing is learnt for [`SETTLES`]: who returns gets its share only once
 //! it has proven itself, and until then the others dim at a load that all can serve.
 //!
-//! **When it misleads.** A queue that an overload left looks like less speed for some periods. A
-//! site that collapsed, and is asked for little since, is believed again after half an hour. A
-//! site that dims without telling it looks fast. Of several sizes the first one counts. What never
-//! comes near the knee says little about where it is: until then the profile stands.
+//! **After an overload** periods of less load in which requests are late still are not learnt for
+//! twice as long as it lasted ([`Backlog`]): they wait for those that came before.
+//!
+//! **When it misleads.** A site that collapsed, and is asked for little since, is believed again
+//! after half an hour. A site that dims without telling it looks fast. Of several sizes the first
+//! one counts. What never comes near the knee says little about where it is: until then the profile
+//! stands.
 //!
 //! Source: the filter is the forward step of a hidden Markov model with restarts (fixed share,
 //! Herbster and Warmuth 1998); what errors of the load axis cost is from the joint study, 3.3.
 
 use std::collections::BTreeMap;
 
+use super::backlog::Backlog;
 use super::{Conditions, Family};
 use crate::learnt::{LEARNT_PPM, Learnt, MISS_MIN, with_odds};
 use evenkeel_core::time::Duration;
@@ -157,6 +161,7 @@ pub struct Learner {
     servers: Option<u32>,
     grown_ago: Duration,
     settles: Duration,
+    backlog: Backlog,
 }
 
 impl Learner {
@@ -182,6 +187,7 @@ impl Learner {
             servers: None,
             grown_ago: Duration::MAX,
             settles: Duration::ZERO,
+            backlog: Backlog::NONE,
         };
         learner.restart();
         learner
@@ -193,6 +199,7 @@ impl Learner {
         self.prior = self.prior_with(RIGHT);
         self.weights.clone_from(&self.prior);
         self.levels.clear();
+        self.backlog = Backlog::NONE;
         (self.believed, self.likely) = (self.quantile(BOUND), self.quantile(0.5));
     }
 
@@ -217,7 +224,7 @@ impl Learner {
     /// the site, hedged if requests were; `conditions` say how many servers served, without bias.
     ///
     /// A period without requests, load or servers, or with more misses than requests, says nothing,
-    /// nor do those after a server has come.
+    /// nor do those after a server has come, or an overload has gone.
     pub fn observe(
         &mut self,
         over: Duration,
@@ -232,6 +239,9 @@ impl Learner {
         let conditions = Conditions { learnt: Learnt::AS_PROFILED, ..*conditions };
         let Some(load) = family.profiled(work, &conditions) else { return };
         if seen.requests == 0 || seen.missed > seen.requests || !(load > 0.0 && load.is_finite()) {
+            return;
+        }
+        if self.backlog.is_felt(over, load, [seen.requests, seen.missed]) {
             return;
         }
         let evidence = self.evidence(family, conditions.write_share, load, seen);

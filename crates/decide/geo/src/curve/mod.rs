@@ -21,6 +21,7 @@
 //! | `residual` | what a way takes beyond its base |
 //! | `family` | surface and residual together, for every base latency |
 //! | `interference` | does the curve still hold, and which other explains what is measured? |
+//! | `backlog` | are requests late for those that came before? |
 //! | `learner` | what the curve is now, from the profile and from what is seen |
 //!
 //! **Scaling by servers.** Load counts per server: a data centre of twice the servers is taken to
@@ -42,6 +43,7 @@
 //! Source: Bogdanov et al., "Fast and accurate load balancing for geo-distributed storage
 //! systems" (Kurma), SoCC 2018, section 4.
 
+mod backlog;
 mod family;
 mod interference;
 mod isotonic;

@@ -157,15 +157,16 @@ impl Drop for Stumbles {
     }
 }
 
-/// One duplicate that stumbles is not enough: the spare one is taken. Where nothing stumbles any
-/// more, one is: the other goes.
+/// One duplicate that stumbles is not enough: a spare one is taken, the first that answers. Where
+/// nothing stumbles any more, one is: the other goes.
 #[test]
 fn a_duplicate_comes_where_one_stumbles_and_goes_where_none_does() {
     let act = |config: &mut DuplicatesConfig| {
         config.manager = acts(20 * MS, 0.9, Duration::from_millis(1_500));
         config.shards = 1; // so that there is nothing to part
     };
-    let Some(mut world) = World::with_spares("acts", 1, 1, act) else { return };
+    let Some(mut world) = World::with_spares("acts", 1, 2, act) else { return };
+    world.redises[1].kill();
     let load = Load { keys: &["a", "b", "c", "d", "e", "f"], per_s: 400.0, seed: 1 };
     let stumbles = Mutex::new(Some(Stumbles::of(world.redises[0].program.id().unwrap(), 1)));
     let holds = under_load(&world, &[load], || {
@@ -184,7 +185,7 @@ fn a_duplicate_comes_where_one_stumbles_and_goes_where_none_does() {
     assert_eq!(world.state().disagreements, 0);
     world.stop();
     // Also without the one that went.
-    world.redises[1].kill();
+    world.redises[2].kill();
     world.restart();
     let (mut client, mut direct) = (world.client(), world.redises[0].client());
     for (key, holds) in holds {

@@ -16,7 +16,7 @@ const LEFT: f64 = 70.0;
 
 /// The whole page.
 pub(super) fn page(ready: &Ready, question: &Question, reply: &Reply) -> String {
-    let title = escape(&format!("A recorded day, replayed: {}", asked(question)));
+    let title = escape(&format!("A recorded day, replayed: {}", asked(question, reply)));
     let mut words = String::new();
     for (name, text) in facts(ready, reply) {
         let _ = write!(words, "<tr><th>{name}<td>{}", escape(&text));
@@ -31,7 +31,7 @@ pub(super) fn page(ready: &Ready, question: &Question, reply: &Reply) -> String 
          <span style='color:var(--q0)'>recorded</span>, \
          <span style='color:var(--q3)'>{asked}</span>.</p>{chart}\
          <pre>{table}</pre><pre>{slowest}</pre></main></html>\n",
-        asked = escape(&asked(question)),
+        asked = escape(&asked(question, reply)),
         chart = chart(reply, ready.twin.length_ns()),
         table = escape(&table(question, reply).to_string()),
         slowest = escape(&slowest(reply).to_string()),

@@ -1,19 +1,15 @@
 //! Clients of Redis Cluster: told where slots are, by two processes of which one leads; and real
 //! libraries, while the one that leads is killed, and another told to end.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::redis::{Client, Reply};
-use evenkeel_testkit::story::{nobody, skipped};
+use evenkeel_testkit::story::nobody;
 use evenkeel_testkit::wait::block_until as until;
 
 use super::leadership::Etcd;
+use super::libraries::{self, How, Load, loads, wait_served};
 use super::strong::STRONG;
 use super::world::{Front, World};
 
@@ -156,169 +152,17 @@ pub(crate) fn nobody_is_let_in_or_answered_too_early() {
     scene.etcd.signal("-CONT");
 }
 
-/// A program that counts by one library.
-pub(crate) struct Load {
-    pub(crate) name: &'static str,
-    child: Child,
-    stdin: Option<ChildStdin>,
-    said: Arc<Mutex<Vec<String>>>,
-}
-
-impl Load {
-    fn start(name: &'static str, command: &mut Command, doors: &[SocketAddr]) -> Self {
-        command.args(doors.iter().map(SocketAddr::to_string));
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = spawned.unwrap_or_else(|error| panic!("{name}: {command:?}: {error}"));
-        let (said, out) = (Arc::<Mutex<Vec<String>>>::default(), child.stdout.take().unwrap());
-        let heard = Arc::clone(&said);
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                heard.lock().unwrap().push(line);
-            }
-        });
-        let stdin = child.stdin.take();
-        Self { name, child, stdin, said }
-    }
-
-    fn has_said(&self, line: &str) -> bool {
-        self.said.lock().unwrap().iter().any(|said| said == line)
-    }
-
-    pub(crate) fn acknowledged(&self) -> usize {
-        self.said.lock().unwrap().iter().filter(|line| line.starts_with("ok ")).count()
-    }
-
-    pub(crate) fn wait_ready(&self) {
-        until(self.name, || {
-            let said = self.said.lock().unwrap();
-            let wrong = said.iter().find(|line| !["ready", "ok", "error"].contains(&first(line)));
-            assert!(wrong.is_none(), "{said:?}");
-            said.iter().any(|line| line == "ready")
-        });
-    }
-
-    /// Commands that failed, in the library's words.
-    pub(crate) fn failed(&self) -> Vec<String> {
-        let said = self.said.lock().unwrap();
-        said.iter().filter(|it| it.starts_with("error ")).cloned().collect()
-    }
-
-    /// Lets it finish what it does.
-    pub(crate) fn end(&mut self) {
-        drop(self.stdin.take());
-        until("it ends", || self.has_said("done"));
-    }
-
-    /// What was acknowledged is there; `get` reads a key.
-    pub(crate) fn check_lost(&self, mut get: impl FnMut(&str) -> Reply) {
-        for (key, highest) in self.highest() {
-            let value = get(&key);
-            let value: i64 = value.text().unwrap_or_default().parse().unwrap_or(0);
-            assert!(value >= highest, "{key} is {value}, {highest} was acknowledged");
-        }
-    }
-
-    /// The highest value that was acknowledged of each key.
-    fn highest(&self) -> BTreeMap<String, i64> {
-        let mut highest = BTreeMap::new();
-        for line in self.said.lock().unwrap().iter().filter(|line| line.starts_with("ok ")) {
-            let mut words = line.split(' ').skip(1);
-            let (Some(key), Some(value)) = (words.next(), words.next()) else { continue };
-            let value: i64 = value.parse().unwrap();
-            let known = highest.entry(key.to_owned()).or_insert(value);
-            *known = value.max(*known);
-        }
-        highest
-    }
-}
-
-fn first(line: &str) -> &str {
-    line.split(' ').next().unwrap_or_default()
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The libraries that are there, below a folder that `cargo xtask redis-clients` fills.
-pub(crate) fn loads(folder: &Path, doors: &[SocketAddr], words: &[(&str, &str)]) -> Vec<Load> {
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/duplicates/clients");
-    let mut loads = Vec::new();
-    let python = folder.join("python/bin/python");
-    let go = folder.join("go/cluster");
-    let node = folder.join("node/node_modules");
-    let java = folder.join("java");
-    for (name, needs) in [
-        ("redis-py", &python),
-        ("go-redis", &go),
-        ("ioredis", &node),
-        ("jedis", &java),
-        ("lettuce", &java),
-    ] {
-        if !needs.exists() {
-            skipped(&format!("{name}: no {needs:?}"));
-            continue;
-        }
-        let mut command = match name {
-            "redis-py" => Command::new(&python),
-            "go-redis" => Command::new(&go),
-            "ioredis" => Command::new("node"),
-            _ => Command::new("java"),
-        };
-        match name {
-            "redis-py" => command.arg(scripts.join("cluster.py")),
-            "go-redis" => &mut command,
-            "ioredis" => {
-                command.arg(scripts.join("cluster.mjs")).env("EVENKEEL_NODE_MODULES", &node)
-            }
-            _ => {
-                let path = format!("{0}/classes:{0}/jars/*", java.display());
-                command.args(["-cp", &path, "Cluster", name])
-            }
-        };
-        command.envs(words.iter().copied());
-        loads.push(Load::start(name, &mut command, doors));
-    }
-    loads
-}
-
-/// How long each library took until its commands were acknowledged again.
-pub(crate) fn wait_served(loads: &[Load], since: Instant, what: &str, most: Duration) {
-    let before: Vec<usize> = loads.iter().map(Load::acknowledged).collect();
-    let mut served = vec![false; loads.len()];
-    while served.contains(&false) {
-        for ((load, before), served) in loads.iter().zip(&before).zip(&mut served) {
-            if !*served && load.acknowledged() >= before + 10 {
-                *served = true;
-                println!("{what}: {} is served again after {:?}", load.name, since.elapsed());
-            }
-        }
-        let late = || {
-            let late = loads.iter().zip(&served).filter(|(_, served)| !**served);
-            let late = late.map(|(load, _)| (load.name, load.said.lock().unwrap().last().cloned()));
-            late.collect::<Vec<_>>()
-        };
-        assert!(since.elapsed() < most, "{what}: {:?}", late());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// Real libraries of Redis Cluster go on when the process that leads is killed, and when one is
 /// told to end; nothing that was acknowledged is lost. A supervisor starts a process again.
 pub(crate) fn libraries_go_on() {
-    let Some(folder) = std::env::var_os("EVENKEEL_REDIS_CLIENTS").map(PathBuf::from) else {
-        return skipped("EVENKEEL_REDIS_CLIENTS is not set (cargo xtask redis-clients)");
-    };
+    let Some(folder) = libraries::folder() else { return };
     let Some(mut scene) = Scene::set("libraries", "") else { return };
     // The first script of a partition waits for a stream, longer than libraries wait.
     let mut client = scene.world.front.client();
     for key in ["a", "b", "c", "d", "e", "f"] {
         client.ask(&["EVAL", "return redis.call('set', KEYS[1], 1)", "1", key]);
     }
-    let mut loads = loads(&folder, &scene.doors, &[]);
+    let mut loads = loads(&folder, How::Cluster, &scene.doors, &[]);
     loads.iter().for_each(Load::wait_ready);
     wait_served(&loads, Instant::now(), "at first", Duration::from_secs(30));
 

@@ -21,6 +21,7 @@ mod handover;
 mod history;
 mod in_memory;
 mod leadership;
+mod libraries;
 mod mixed;
 mod moves;
 mod outcome;
@@ -159,6 +160,11 @@ fn sentinels_clients_of_groups_are_told_of_any_process() {
 }
 
 #[test]
+fn a_process_with_two_hot_groups_hands_one_over() {
+    groups::a_hot_process_hands_over();
+}
+
+#[test]
 fn a_process_that_wakes_has_lost_its_groups_and_goes_on() {
     groups::a_process_wakes();
 }
@@ -187,6 +193,18 @@ fn three_fronts_cost_little_more_than_one_for_each_command() {
 #[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
 fn libraries_of_redis_cluster_go_on_when_the_leader_goes() {
     cluster::libraries_go_on();
+}
+
+#[test]
+#[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
+fn plain_libraries_go_on_when_the_leader_goes() {
+    standby::libraries_go_on(libraries::How::Plain);
+}
+
+#[test]
+#[ignore = "needs libraries of several languages: cargo xtask redis-clients"]
+fn libraries_of_sentinel_go_on_when_the_leader_goes() {
+    standby::libraries_go_on(libraries::How::Sentinel);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use evenkeel_testkit::story::nobody;
 use evenkeel_testkit::wait::block_until as until;
 
 use super::leadership::Etcd;
+use super::libraries::{self, How, Load, loads, wait_served};
 use super::strong::STRONG;
 use super::world::{Front, World};
 
@@ -249,4 +250,64 @@ pub(crate) fn sentinel_tells_who_leads() {
     assert_eq!(told(scene.sentinels[1]), Some(pair(second)));
     scene.world.front.start();
     until("the first one tells it too", || told(scene.sentinels[0]) == Some(pair(second)));
+}
+
+/// Libraries that send a command again by themselves when its connection has ended.
+const RETRY: [&str; 4] = ["redis-py", "go-redis", "ioredis", "lettuce"];
+
+/// Real libraries, as plain clients of the second process or as clients of Sentinel: what they must
+/// be able to do, then counters, messages and pops. The first process leads and is told to end; the
+/// second one is killed, and a supervisor starts it again; the first one is told to end again.
+/// Nothing that was acknowledged is lost, and whoever retries sees no error when a leader ends.
+pub(crate) fn libraries_go_on(how: How) {
+    let Some(folder) = libraries::folder() else { return };
+    let Some(mut scene) = Scene::set("plain-libraries", |_, _| {}) else { return };
+    // The first script of a partition waits for a stream, longer than libraries wait.
+    let mut client = scene.world.front.client();
+    client.ask(&["EVAL", "return redis.call('set', KEYS[1], 1)", "1", "a"]);
+    let plain = [scene.other.address];
+    let addresses = if how == How::Sentinel { &scene.sentinels[..] } else { &plain };
+    let mut loads = loads(&folder, how, addresses, &[]);
+    loads.iter().for_each(Load::wait_ready);
+    let most = Duration::from_secs(60);
+    wait_served(&loads, Instant::now(), "at first", most);
+
+    told_to_end(&mut scene, &loads, most);
+
+    let failed = libraries::failures(&loads);
+    let begun = Instant::now();
+    scene.other.process.kill();
+    until("the first leads", || scene.world.front.has_role("leads"));
+    println!("killed: the first leads after {:?}", begun.elapsed());
+    scene.other.start();
+    wait_served(&loads, begun, "killed", most);
+    libraries::told("killed", &loads, &failed);
+    until("the second stands by", || scene.other.has_role("stands by"));
+
+    told_to_end(&mut scene, &loads, most);
+
+    loads.iter_mut().for_each(Load::end);
+    let mut client = scene.other.client();
+    for load in &loads {
+        load.check_lost(|key| client.ask(&["GET", key]));
+        println!("{}: {} acknowledged", load.name, load.acknowledged());
+    }
+    scene.other.settle(3);
+    scene.world.converged();
+}
+
+/// The first process leads, is told to end and is started again; whoever retries has no error.
+fn told_to_end(scene: &mut Scene, loads: &[Load], most: Duration) {
+    let failed = libraries::failures(loads);
+    let begun = Instant::now();
+    scene.world.front.process.signal("-TERM");
+    until("the second leads", || scene.other.has_role("leads"));
+    println!("told to end: the second leads after {:?}", begun.elapsed());
+    until("the first has ended", || scene.world.front.process.has_ended());
+    scene.world.front.start();
+    wait_served(loads, begun, "told to end", most);
+    until("the first stands by", || scene.world.front.has_role("stands by"));
+    for (name, errors) in libraries::told("told to end", loads, &failed) {
+        assert!(errors.is_empty() || !RETRY.contains(&name), "{name}: {errors:?}");
+    }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use evenkeel_replay::bars::{Outcome, WORLDS, ask, summary};
-use evenkeel_replay::random;
+use evenkeel_replay::{dimmed, random};
 
 const USAGE: &str = "\
 usage: cargo xtask replay-bars --simulated [--requests N] [--seeds N] [--world NAME]
@@ -20,6 +20,11 @@ compares with the world itself under these. Without options: 1,000,000 requests,
 Records a day of the first world and replays it: CPU time and memory. Without options: 10,000,000
 requests.
 
+       cargo xtask replay-bars --dimmer [--requests N] [--seeds N]
+
+Records worlds that dim, and asks what share of their answers would have been served in full, and
+with which p95, at other setpoints. Without options: 1,000,000 requests, 10 seeds.
+
        cargo xtask replay-bars --random [--requests N] [--seeds N]
 
 Draws a world from each seed, records its day under the shipped default, lets a replay name the best
@@ -28,18 +33,21 @@ options: 1,000,000 requests, 10 seeds.";
 
 struct Options {
     is_random: bool,
+    is_dimmed: bool,
     requests: u64,
     seeds: u64,
     world: Option<String>,
 }
 
 fn options(words: &[String]) -> Option<Options> {
-    let mut options = Options { is_random: false, requests: 1_000_000, seeds: 10, world: None };
+    let mut options =
+        Options { is_random: false, is_dimmed: false, requests: 1_000_000, seeds: 10, world: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--simulated" => {}
             "--random" => options.is_random = true,
+            "--dimmer" => options.is_dimmed = true,
             "--requests" => options.requests = words.next()?.parse().ok()?,
             "--seeds" => options.seeds = words.next()?.parse().ok()?,
             "--world" => options.world = Some(words.next()?.clone()),
@@ -52,9 +60,10 @@ fn options(words: &[String]) -> Option<Options> {
 
 fn print(out: &mut impl std::io::Write, outcome: &Outcome) -> std::io::Result<()> {
     write!(out, "  {:<24}", outcome.policy)?;
-    for (off, floor, is_held) in &outcome.errors {
+    for (off, floor, is_held, width) in &outcome.errors {
         let is_held = if *is_held { "held" } else { "out" };
-        write!(out, " {:+7.1} % (coins {:4.1}, {is_held:4})", 100.0 * off.exp_m1(), 100.0 * floor)?;
+        let (off, floor, width) = (100.0 * off.exp_m1(), 100.0 * floor, 100.0 * width);
+        write!(out, " {off:+7.1} % (coins {floor:4.1}, {is_held:4} in {width:4.1})")?;
     }
     let right = if outcome.is_right() { "right" } else { "WRONG" };
     match &outcome.refusal {
@@ -102,6 +111,27 @@ fn choices(options: &Options) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+fn setpoints(options: &Options) -> ExitCode {
+    let mut all = Vec::new();
+    for seed in 1..=options.seeds {
+        for (name, sets) in dimmed::WORLDS {
+            match dimmed::ask((name, sets), options.requests, seed) {
+                Ok((mut asked, notes)) => {
+                    println!("{name} seed {seed}: {notes}");
+                    asked.iter().for_each(|one| println!("  {}", one.told()));
+                    all.append(&mut asked);
+                }
+                Err(problems) => {
+                    eprintln!("{problems}");
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+    print!("{}", dimmed::summary(&all));
+    ExitCode::SUCCESS
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let Some(code) = of_speed(&words) {
@@ -111,6 +141,9 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if options.is_dimmed {
+        return setpoints(&options);
+    }
     if options.is_random {
         return choices(&options);
     }

@@ -83,6 +83,11 @@ fn cores(setting: Setting<'_>) -> u32 {
 }
 
 impl Work {
+    /// The same for every request.
+    pub fn constant(mean: Duration) -> Self {
+        Self { optional: mean, mandatory: mean, cv: 0.0, cv_mandatory: 0.0, hiccup: None }
+    }
+
     pub(super) fn read(table: &mut Table<'_>) -> Self {
         let range = Duration::from_micros(1)..=HOUR;
         let optional = table.key("optional").duration().between(range.clone()).required();

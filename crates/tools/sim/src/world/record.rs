@@ -74,7 +74,9 @@ pub fn record(scenario: &Scenario, policy: &str, seed: u64, config: RecordConfig
         world.clients.extend(explorers);
     }
     let strangers = vec![0; scenario.cluster.servers];
-    let day = Day { strangers, ..Day::default() };
+    // Nearly all rows are those of first copies; to grow by and by would copy them again.
+    let rows = Vec::with_capacity(scenario.workload.requests as usize / 16 * 17);
+    let day = Day { rows, strangers, ..Day::default() };
     let recording = Recording { config, day, last: Instant::ZERO, explorers };
     world.recording = Some(Box::new(recording));
     world.play();

@@ -78,9 +78,15 @@ impl World<'_> {
         job.pass = pass;
         job.life = server.life();
         job.entered_at = self.now;
-        let core_time = self.core_time.as_ref().expect("shared cores come with the work for them");
         let copy = if self.scenario.cluster.same_work { 0 } else { job.copy };
-        let work = core_time.nanos(job.seed, copy, job.is_full);
+        let work = match (&self.scenario.script, &self.core_time) {
+            (Some(script), _) => {
+                let multiple = recorded_work(script, job.score, (job.seed, copy), job.is_full);
+                nanos(self.scenario.cluster.service_mean) as f64 * multiple
+            }
+            (None, Some(core_time)) => core_time.nanos(job.seed, copy, job.is_full),
+            (None, None) => 0.0, // shared cores come with the work for them
+        };
         if job.attempt.as_ref().is_some_and(|attempt| attempt.kind() == Kind::Hedge) {
             self.tally.copies_s += work * 1e-9;
         } else if let Some(sites) = &mut self.sites {
@@ -226,7 +232,7 @@ impl World<'_> {
         let Discipline::Slots(slots) = &server.discipline else { return };
         let work = match &self.scenario.script {
             None => work_in_slot(&self.scenario.cluster, job.seed, job.copy),
-            Some(script) => recorded_work(script, job.score, job.seed, job.copy),
+            Some(script) => recorded_work(script, job.score, (job.seed, job.copy), true),
         };
         job.service = Duration::from_nanos((nanos(slots.mean()) as f64 * work) as u64);
         job.sent_at = start;

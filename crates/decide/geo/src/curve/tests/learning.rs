@@ -171,6 +171,66 @@ fn what_a_site_shows_while_a_server_returns_is_not_learnt() {
     assert!(show(SERVERS, 8).scale() < 0.7);
 }
 
+/// A site of one queue, as a fluid: whoever comes waits for what is there.
+struct Queue {
+    site: Site,
+    /// Requests that wait.
+    waiting: f64,
+}
+
+impl Queue {
+    fn serve(&mut self, periods: usize, utilisation: f64) {
+        for _ in 0..periods {
+            let capacity = self.site.capacity();
+            let (load, seconds) = (utilisation * capacity, PERIOD.as_secs_f64());
+            let before = self.waiting;
+            self.waiting = (before + (load - capacity) * seconds).max(0.0);
+            // An objective of 80 ms: late is who finds more than that, in the middle of the period.
+            let is_late = f64::midpoint(before, self.waiting) / capacity > 0.08;
+            let miss =
+                if is_late { 1.0 } else { self.site.miss(self.site.truth, load.min(capacity)) };
+            let requests = (load * seconds) as u64;
+            let missed = (0..requests).filter(|_| self.site.rng.unit() < miss).count() as u64;
+            let (load, work, dimmed) = (rate(load), share(1.0), share(0.0));
+            let seen = Seen { load, work, dimmed, requests, missed };
+            let Site { learner, family, .. } = &mut self.site;
+            learner.observe(PERIOD, family, &as_profiled(SERVERS), &seen);
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_an_overload_left_is_no_loss_of_speed() {
+    for (seed, over, after) in [(0, 1.3, 0.6), (1, 1.5, 0.4), (2, 1.2, 0.75), (3, 2.0, 0.1)] {
+        let mut queue = Queue { site: Site::new(Prior::Profile, 1.0, 1.0, seed), waiting: 0.0 };
+        for _ in 0..3 {
+            queue.serve(6, 0.5);
+            queue.serve(8, over);
+            assert!(queue.waiting > 0.0);
+            queue.serve(16, after);
+            assert_eq!(queue.waiting, 0.0, "{seed}");
+            let believed = queue.site.learner.believed();
+            assert_eq!(believed, Learnt::AS_PROFILED, "{seed}");
+        }
+    }
+}
+
+#[test]
+fn who_is_slower_after_an_overload_is_found_once_a_queue_would_be_gone() {
+    for seed in 0..4 {
+        let mut site = Site::new(Prior::Profile, 1.0, 1.0, seed);
+        site.serve(6, 0.5);
+        site.serve(6, 1.3);
+        site.truth = Learnt::of(0.4, 1.0);
+        for periods in [14, 10] {
+            // Less load than before, and still more than it can serve by now.
+            site.serve(periods, 1.5);
+        }
+        let believed = site.learner.believed().scale();
+        assert!(believed < 0.75, "{seed}: {believed}");
+    }
+}
+
 #[test]
 fn misses_at_every_load_are_odds_and_not_less_capacity() {
     for seed in 0..4 {

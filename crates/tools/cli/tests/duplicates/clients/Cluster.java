@@ -6,8 +6,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.stream.Collectors;
 
@@ -16,7 +18,10 @@ import io.lettuce.core.RedisURI;
 import io.lettuce.core.ScriptOutputType;
 import io.lettuce.core.cluster.RedisClusterClient;
 import redis.clients.jedis.HostAndPort;
+import redis.clients.jedis.JedisShardedPubSub;
 import redis.clients.jedis.RedisClusterClient.Builder;
+import redis.clients.jedis.Transaction;
+import redis.clients.jedis.util.JedisClusterCRC16;
 
 public class Cluster {
     static String library;
@@ -47,7 +52,7 @@ public class Cluster {
         }
     }
 
-    static Function<String, Long> jedis(String[] nodes) {
+    static Function<String, Long> jedis(String[] nodes) throws Exception {
         Set<HostAndPort> at = Arrays.stream(nodes).map(HostAndPort::from).collect(Collectors.toSet());
         var client = new redis.clients.jedis.JedisCluster(at, 2000, 10);
         for (String n : numbers()) client.set("jedis:" + n, n);
@@ -61,6 +66,32 @@ public class Cluster {
             pipe.sync();
             check("pipeline", incr.get(), 3L);
         }
+        // The library has no transactions of its cluster client: they are a connection's.
+        int slot = JedisClusterCRC16.getSlot("{jedis}a");
+        try (var connection = client.getConnectionFromSlot(slot);
+                var transaction = new Transaction(connection)) {
+            transaction.incr("{jedis}a");
+            transaction.get("{jedis}b");
+            check("transaction", transaction.exec(), List.of(4L, "2"));
+        }
+        BlockingQueue<String> heard = new LinkedBlockingQueue<>();
+        var listener = new JedisShardedPubSub() {
+            @Override
+            public void onSSubscribe(String channel, int count) {
+                heard.add("subscribed " + count);
+            }
+
+            @Override
+            public void onSMessage(String channel, String message) {
+                heard.add(channel + " " + message);
+            }
+        };
+        var ends = CompletableFuture.runAsync(() -> client.ssubscribe(listener, "jedis:channel"));
+        check("ssubscribe", heard.poll(5, TimeUnit.SECONDS), "subscribed 1");
+        client.spublish("jedis:channel", "hello");
+        check("smessage", heard.poll(5, TimeUnit.SECONDS), "jedis:channel hello");
+        listener.sunsubscribe();
+        ends.get(5, TimeUnit.SECONDS);
         return client::incr;
     }
 

@@ -1,5 +1,6 @@
 // ioredis's Cluster: what it must be able to do, then counters without end.
 
+import { once } from "node:events";
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -19,6 +20,7 @@ function check(name, came, expected) {
     console.log(`ioredis: ${name}: ${JSON.stringify(came)}, expected ${JSON.stringify(expected)}`);
     process.exit(1);
   }
+  console.log("did", name);
 }
 
 const keys = Array.from({ length: 64 }, (_, n) => `io:${n}`);
@@ -41,6 +43,17 @@ if (!process.env.EVENKEEL_GROUPS) {
   check("message", await came, "hello");
   listener.disconnect();
 }
+const sharded = new Cluster(nodes, { ...settings, shardedSubscribers: true });
+sharded.on("error", () => {});
+// The library begins its subscribers apart from the cluster's connections.
+await once(sharded, "ready");
+const smessage = new Promise((resolve) => {
+  sharded.on("smessage", (channel, text) => resolve([channel, text]));
+});
+await sharded.ssubscribe("io:shard");
+await sharded.spublish("io:shard", "hello");
+check("smessage", await smessage, ["io:shard", "hello"]);
+sharded.disconnect();
 const readers = new Cluster(nodes, { ...settings, scaleReads: "slave" });
 readers.on("error", () => {});
 check("reads at replicas", await Promise.all(keys.map((key) => readers.get(key))), numbers);
