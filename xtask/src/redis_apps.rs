@@ -3,11 +3,11 @@
 //!
 //! Each job leaves a trace at a server that no fault reaches. At the end jobs are counted that were
 //! acknowledged and never done (lost) or done more than once (twice); those of which the library
-//! itself made two, by sending again what gives one, are apart (given twice). It fails where the
-//! front has more of either than the plain Redis. Applications are unchanged, of the versions in
-//! [`sources`]: RQ, Celery, BullMQ, django-redis, and the locks of Redisson. One process of each
-//! uses the URL of a front, one that of the other, one asks Sentinel. It is run by hand: it needs
-//! the network.
+//! itself made two, by sending again what gives one, are shown apart (given twice). It fails where
+//! the front has more lost, or more of both of the others, than the plain Redis. Applications are
+//! unchanged, of the versions in [`sources`]: RQ, Celery, BullMQ, django-redis, and the locks of
+//! Redisson. One process of each uses the URL of a front, one that of the other, one asks Sentinel.
+//! It is run by hand: it needs the network.
 
 mod count;
 mod faults;

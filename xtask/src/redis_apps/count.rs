@@ -110,7 +110,7 @@ impl Tally {
     /// Whether it lost, doubled or mistook more.
     pub(super) const fn worse_than(&self, other: &Self) -> bool {
         self.lost > other.lost
-            || self.twice > other.twice
+            || self.twice + self.given_twice > other.twice + other.given_twice
             || self.wrong > other.wrong
             || self.acknowledged == 0
     }
@@ -172,7 +172,9 @@ mod tests {
         let tally =
             |lost, twice, wrong| Tally { acknowledged: 9, lost, twice, wrong, ..Tally::default() };
         assert!(!tally(1, 2, 0).worse_than(&tally(1, 2, 0)));
-        for worse in [tally(2, 0, 0), tally(0, 3, 0), tally(0, 0, 1), Tally::default()] {
+        let given_twice = Tally { given_twice: 1, ..tally(1, 2, 0) };
+        for worse in [tally(2, 0, 0), tally(0, 3, 0), tally(0, 0, 1), given_twice, Tally::default()]
+        {
             assert!(worse.worse_than(&tally(1, 2, 0)), "{worse:?}");
         }
     }

@@ -327,7 +327,8 @@ fn a_network_is_what_agents_do_not_account_for() {
 #[test]
 fn works_go_with_the_crowd_only_where_cores_are_shared() {
     let twin = Twin::rebuild(&Made { load: 0.8, ..Made::world() }.play(1).0, 1).unwrap();
-    assert!(twin.crowding.value < 0.02, "{:?}", twin.crowding);
+    // Somewhat less than nothing: who takes long came to few, and makes the crowd for the next.
+    assert!((-0.1..0.02).contains(&twin.crowding.value), "{:?}", twin.crowding);
     // Each takes longer by a tenth for every other one that is there when it comes.
     let (mut day, _) = Made::world().play(1);
     let (replicas, _) = visits(&day);

@@ -125,8 +125,8 @@ pub(super) async fn keep(
 }
 
 impl Mover {
-    /// What the manager would have done, with spares that answer now. Those that do not are gone
-    /// by, and told when they become others than `silent`.
+    /// What the manager would have done, with spares that answer now. Those that do not are
+    /// passed over, and told when they become others than `silent`.
     async fn advised(&self, silent: &mut Vec<String>) -> Option<ChangeRequest> {
         let mut found = Vec::new();
         loop {
@@ -144,7 +144,7 @@ impl Mover {
             for (place, connector) in asked {
                 if let Err(why) = connect(&connector, ASKED_AS).await {
                     if !silent.contains(&place) {
-                        tracing::warn!(place, %why, "a spare one does not answer: it is gone by");
+                        tracing::warn!(place, %why, "a spare does not answer: it is passed over");
                     }
                     found.push(place);
                 }

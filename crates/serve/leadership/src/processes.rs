@@ -90,7 +90,7 @@ async fn look(
             held.insert(election.present(own).await?)
         }
     };
-    let (measured, mut loads) = {
+    let (measured, last) = {
         let known = known.borrow();
         (known.measured.clone(), known.processes.loads.clone())
     };
@@ -99,9 +99,7 @@ async fn look(
         said.clone_from(&measured);
     }
     let (processes, epoch) = election.processes(measured.len()).await?;
-    // Who has just begun to lead has measured nothing: what was known of the group holds on.
-    loads.resize(measured.len(), None);
-    processes.iter().for_each(|(_, words)| note(words, &mut loads));
+    let loads = heard(last, measured.len(), processes.iter().map(|(_, words)| &**words));
     let at = processes.iter().filter_map(|(name, _)| endpoint(name)).collect();
     Ok(Processes { at, epoch, loads })
 }
@@ -120,6 +118,14 @@ fn is_news(said: &[Option<u64>], measured: &[Option<u64>]) -> bool {
 fn words(loads: &[Option<u64>]) -> String {
     let known = loads.iter().enumerate().filter_map(|(group, load)| Some((group, (*load)?)));
     known.map(|(group, load)| format!("{group}:{load}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The loads of so many groups, by what processes say now. Who has just begun to lead has measured
+/// nothing: then what was known of the group holds on.
+fn heard<'a>(mut loads: Loads, groups: usize, said: impl Iterator<Item = &'a str>) -> Loads {
+    loads.resize(groups, None);
+    said.for_each(|words| note(words, &mut loads));
+    loads
 }
 
 /// Takes over what a process says of its groups. What another release says besides is left out.
@@ -154,6 +160,17 @@ mod tests {
         note("", &mut loads);
         note("9:1 x:2 3: 1:-4 :: 3:4294967296 3", &mut loads);
         assert_eq!(loads, [Some(5), Some(7), Some(900), None]);
+    }
+
+    #[test]
+    fn what_was_known_of_a_group_holds_on_until_its_new_leader_has_measured_it() {
+        let first = heard(Loads::new(), 3, ["0:900 1:50", "2:70"].into_iter());
+        assert_eq!(first, [Some(900), Some(50), Some(70)]);
+        // Group 0 went from the one to the other, which leads it and has not measured it.
+        let handed_over = heard(first, 3, ["1:50", "2:70"].into_iter());
+        assert_eq!(handed_over, [Some(900), Some(50), Some(70)]);
+        let measured = heard(handed_over, 3, ["1:50", "0:800 2:70"].into_iter());
+        assert_eq!(measured, [Some(800), Some(50), Some(70)]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use evenkeel_replay::answer::{Answer, Refusal, Setup, WHOLE_MAX, predict, tests}
 use evenkeel_replay::bars::WORLDS;
 use evenkeel_replay::observed::Observed;
 use evenkeel_replay::world::{Change, scenario};
+use evenkeel_settings::Node;
 use evenkeel_sim::Scenario;
 use evenkeel_sim::world::{RecordConfig, record, windows};
 use evenkeel_twin::Twin;
@@ -74,21 +75,44 @@ fn a_day_that_is_dealt_among_the_worlds_has_the_answer_of_one_played_as_a_whole(
     assert_eq!(shares, again, "the same day gives the same answer");
 }
 
+/// Rare and long pauses: which windows meet them decides what is above p99 there.
+const RARE: &str = "\
+[run]
+policies = ['c3']
+[cluster]
+servers = 5
+concurrency = 4
+service_mean = '6ms'
+replication_factor = 5
+[network]
+one_way = '100us'
+jitter = '20us'
+[workload]
+clients = 1
+cancel = true
+requests = 44000
+utilisation = 0.4
+[[faults]]
+at = '0s'
+every = '14s'
+pause = 'each'
+for = '1s'
+for_max = '2s'
+[fluctuation]
+interval = '2s'
+range = 4
+";
+
 #[test]
 fn slices_whose_luck_is_too_large_prove_nothing_and_say_how_many_it_takes() {
-    let like = demo(44_000);
-    // Long pauses in few windows decide what is above p99 there.
-    let length_s = 44_000.0 / like.rate();
-    let luck = |seed| {
-        let explore = Some(("two-choices".to_owned(), windows(length_s, 0.05, seed)));
-        let (day, twin) = recorded(&like, RecordConfig { explore, ..RecordConfig::default() });
-        match tests(&twin, &setup(&like), &day) {
-            Err(Refusal::Luck(answers, percent, needed)) => Some((answers, percent, needed)),
-            _ => None,
-        }
+    let like = Scenario::read(&Node::parse(RARE, "world").unwrap()).unwrap();
+    let explored = windows(44_000.0 / like.rate(), 0.05, 2);
+    let explore = Some(("two-choices".to_owned(), explored));
+    let (day, twin) = recorded(&like, RecordConfig { explore, ..RecordConfig::default() });
+    let tested = tests(&twin, &setup(&like), &day);
+    let Err(Refusal::Luck(answers, percent, needed)) = tested else {
+        panic!("{tested:?}");
     };
-    // Not of every choice of windows.
-    let (answers, percent, needed) = (1..=6).find_map(luck).expect("one of six meets pauses");
     assert!(percent > 10.0 && needed > answers, "{answers} {percent} {needed}");
     let said = Refusal::Luck(answers, percent, needed).to_string();
     assert!(said.contains(&needed.to_string()) && said.contains("explore more"), "{said}");

@@ -7,7 +7,7 @@
 //! **When it misleads.** A site that is late at any load is taken for one with a queue for a
 //! minute. Who gets slower in the very moment in which the load falls is found so much later. An
 //! overload that was not seen, such as one of other users, leaves a queue that looks like less
-//! speed.
+//! speed. So does one that comes again before hardly anybody was late: the time is not renewed.
 
 use evenkeel_core::time::Duration;
 
