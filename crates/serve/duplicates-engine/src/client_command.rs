@@ -10,9 +10,9 @@ use evenkeel_leadership::Door;
 use evenkeel_runtime::accept::Peer;
 
 use super::Inner;
-use super::about::Replies;
 use super::clients::Client;
 use super::types::{ClientId, ParsedCommand};
+use evenkeel_duplicates_state::about::Replies;
 use evenkeel_stores::resp::commands::{integer, unknown_subcommand};
 use evenkeel_stores::resp::connections::{Filter, Kind, Line, Tracked, is_name};
 use evenkeel_stores::resp::{Protocol, encode};

@@ -10,12 +10,12 @@ use std::task::Waker;
 use evenkeel_core::Instant;
 use evenkeel_ordered::{Consistency, Sequence, Session};
 
-use super::about::About;
 use super::channels::Listening;
 use super::read_order::ReadOrder;
 use super::types::{Captured, ClientId, Form, Here};
 use super::watch::Watching;
 use super::{Inner, cluster};
+use evenkeel_duplicates_state::about::About;
 use evenkeel_redis_acl::User;
 use evenkeel_runtime::buffers;
 use evenkeel_stores::resp::reply::{self, Shape};

@@ -14,8 +14,8 @@ use tokio::sync::watch;
 
 use super::Inner;
 use super::asking::{Purpose, Whom};
-use super::error_counts::ErrorCounts;
 use super::types::{ClientId, OwnSettings, ParsedCommand};
+use evenkeel_duplicates_state::error_counts::ErrorCounts;
 use evenkeel_stores::resp::commands::refusals;
 use evenkeel_stores::resp::{encode, settings};
 

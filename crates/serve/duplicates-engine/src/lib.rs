@@ -19,7 +19,6 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
-//! | `read_counts.rs` | how many entries of a stream a consumer group has read |
 //! | `expiry.rs`, `late.rs` | keys expire at one place in the order of writes, for the late too |
 //! | `scripts.rs`, `functions.rs` | scripts by their names; libraries, the same everywhere |
 //! | `function_flags.rs` | which functions write nothing |
@@ -34,7 +33,6 @@
 //! | `answered_here.rs` | the same within `MULTI` |
 //! | `asking.rs` | questions about servers, not about keys: one duplicate is asked, or all |
 //! | `info.rs`, `config_command.rs`, `client_command.rs` | `INFO`, `CONFIG`, `CLIENT` |
-//! | `about.rs` | what `CLIENT` says of a connection, and which answers it wants |
 //! | `wait_command.rs` | `WAIT`: until so many duplicates have a write |
 //! | `cluster.rs` | what clients of Redis Cluster are answered otherwise |
 //! | `front.rs` | what the next ones share |
@@ -53,12 +51,11 @@
 //! | `judge.rs` | which changes of the layout are taken |
 //! | `replay.rs` | what a duplicate that comes back needs, and how it gets what the log has |
 //! | `layout.rs` | partitions and duplicates that come and go |
-//! | `counts.rs`, `error_counts.rs`, [`state`] | what is counted; how everything stands |
+//! | `state.rs` | how everything stands, from what is counted ([`evenkeel_duplicates_state`]) |
 //! | `clients.rs` | who asked, and the order of their answers |
 //! | `connection_state.rs` | what waits to be sent to a server, and what it owes |
 //! | `types.rs` | words that all of them share |
 
-mod about;
 mod access;
 mod all_keys;
 mod answered_here;
@@ -73,11 +70,9 @@ mod clients;
 mod cluster;
 mod config_command;
 mod connection_state;
-mod counts;
 mod databases;
 mod effects;
 mod emptied;
-mod error_counts;
 mod expiry;
 mod flush;
 mod front;
@@ -98,7 +93,6 @@ mod moving;
 mod newer;
 mod pause;
 mod places;
-mod read_counts;
 mod read_order;
 mod reading;
 mod replay;
@@ -107,7 +101,7 @@ mod scripts;
 mod settling;
 mod silence;
 mod spop;
-pub mod state;
+mod state;
 mod state_pass;
 mod streams;
 mod strong;
@@ -146,11 +140,11 @@ pub use bootstrap::count_commands;
 use checks::Checks;
 pub use clients::Client;
 pub use connection_state::ConnectionState;
-use counts::Counts;
 pub use effects::EFFECTS_BYTES_MAX;
 use effects::Effects;
 use evenkeel_duplicates_config::changes::Changes;
 use evenkeel_duplicates_config::{Connector, DuplicatesConfig};
+use evenkeel_duplicates_state::counts::Counts;
 use evenkeel_leadership::Leadership;
 use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::Layout;

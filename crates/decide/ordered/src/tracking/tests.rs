@@ -158,7 +158,7 @@ fn a_key_is_looked_at_when_its_deadline_has_passed() {
 }
 
 /// What happens next.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     Read {
         client: usize,

@@ -151,7 +151,7 @@ impl Cache {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     Get(usize, usize),
     Set(usize, usize),
@@ -255,10 +255,8 @@ proptest! {
             turn(&world);
             world.serve_all();
         });
-        for at in 0..CLIENTS {
-            let said = world.heard(clients[at].0);
-            let (_, cache) = &mut clients[at];
-            cache.hear(&said);
+        for (at, (client, cache)) in clients.iter_mut().enumerate() {
+            cache.hear(&world.heard(*client));
             prop_assert!(cache.asked.is_empty(), "client {} waits for {:?}", at, cache.asked);
             // Of `BCAST` with a prefix other keys are kept at one's own risk.
             for (key, value) in cache.keeps.iter().filter(|(key, _)| at < 3 || *key == "a") {
