@@ -28,10 +28,15 @@ impl Inner {
         if self.heed_users(None) && self.client(id).is_none() {
             return true; // its user was changed
         }
-        let Some(command) = commands::lookup(parsed.argument(0)) else {
-            return self.submit_unknown(id, parsed);
+        let command = commands::lookup(parsed.argument(0));
+        let is_taken = match command {
+            Some(command) => self.submit_known(id, command, parsed),
+            None => self.submit_unknown(id, parsed),
         };
-        self.submit_known(id, command, parsed)
+        if is_taken && self.tracking.is_on() {
+            self.end_caching(id, command);
+        }
+        is_taken
     }
 
     /// The same of a command that is known.

@@ -12,11 +12,11 @@
 //! that do not track: their sessions are lifted as well. A transaction or a script has a place of
 //! its own among the writes.
 //!
-//! **Scripts**: of one whose text names no command that reads nothing is noted, of others all keys
-//! that they name: nobody here knows what it read. **Expiry**: keys that are noted are looked at
-//! when their deadlines have passed, and removed in the order of writes; where that cannot be done
-//! now, who noted the key is told all the same. **A duplicate that differed** may have answered
-//! what never was so: all forget all.
+//! **Scripts**: all keys that one names are noted, since nobody here knows what it read; none where
+//! its text is nothing but calls of commands that read nothing ([`script_calls`]).
+//! **Expiry**: keys that are noted are looked at when their deadlines have passed, and removed in
+//! the order of writes; where that cannot be done now, who noted the key is told all the same. **A
+//! duplicate that differed** may have answered what never was so: all forget all.
 //!
 //! Nothing of this is done while nobody tracks.
 
@@ -193,6 +193,17 @@ impl Inner {
             self.track(place, &key, applied);
         }
         self.schedule(); // other keys may be given up
+    }
+
+    /// A client's command was taken, which may have been refused: what `CLIENT CACHING` said was
+    /// about this one.
+    #[cold]
+    pub(super) fn end_caching(&mut self, id: ClientId, command: Option<&Command>) {
+        let goes_on = command.is_some_and(|command| command.name == "client")
+            || self.client(id).is_some_and(|client| client.transaction.is_some());
+        if let Some(tracker) = self.tracking.core.tracker(id).filter(|_| !goes_on) {
+            tracker.is_said = false;
+        }
     }
 
     /// What a client is to keep is read where no write of it is missing, or behind those that wait.

@@ -123,7 +123,17 @@ fn messages_come_where_those_of_redis_come() {
             &["a: HSET %h f v", "a: CLIENT TRACKING ON", "a: HGET %h f", "a: HDEL %h f", "a?"],
             &["a: CLIENT TRACKING ON NOLOOP", "a: GET %k", "a: SET %k 1", "a: PING"],
             &["a: CLIENT TRACKING ON NOLOOP", "a: GET %k", "b: SET %k 1", "a?", "a: PING"],
-            // Which reads.
+        ],
+    );
+}
+
+#[test]
+fn reads_are_noted_that_redis_notes() {
+    let Some(world) = world("tracking-reads") else { return };
+    beside::compare_in(
+        &world,
+        "3",
+        &[
             &[
                 "a: CLIENT TRACKING ON OPTIN",
                 "a: GET %k",
@@ -156,6 +166,31 @@ fn messages_come_where_those_of_redis_come() {
                 "a?",
                 "a: PING",
             ],
+            // What is refused was the next command too.
+            &[
+                "a: CLIENT TRACKING ON OPTOUT",
+                "a: CLIENT CACHING NO",
+                "a: GET",
+                "a: GET %k",
+                "a: CLIENT CACHING NO",
+                "a: NONSENSE",
+                "a: GET %l",
+                "b: SET %k 1",
+                "a?",
+                "b: SET %l 1",
+                "a?",
+                "a: PING",
+            ],
+            &[
+                "a: CLIENT TRACKING ON OPTIN",
+                "a: CLIENT CACHING YES",
+                "a: MULTI",
+                "a: GET",
+                "a: EXEC",
+                "a: GET %k",
+                "b: SET %k 1",
+                "a: PING",
+            ],
             &[
                 "a: CLIENT TRACKING ON",
                 "a: SADD %s x",
@@ -170,7 +205,17 @@ fn messages_come_where_those_of_redis_come() {
                 "a?",
                 "a: PING",
             ],
-            // Expiry and removal.
+        ],
+    );
+}
+
+#[test]
+fn removal_expiry_and_scripts_are_told_as_by_redis() {
+    let Some(world) = world("tracking-removal") else { return };
+    beside::compare_in(
+        &world,
+        "3",
+        &[
             &[
                 "a: CLIENT TRACKING ON",
                 "b: SET %k 1 PX 100",
