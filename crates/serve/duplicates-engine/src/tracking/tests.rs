@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use evenkeel_ordered::{ConnectionKind, Consistency, Dropped};
+use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::{ReplyScanner, elements, payload};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -101,6 +102,32 @@ fn who_was_quarantined_may_have_answered_anything() {
     world.engine.borrow().quarantine(1, "it holds something else");
     turn(&world);
     assert_eq!(world.heard(reader), ">2\r\n$10\r\ninvalidate\r\n_\r\n");
+}
+
+/// What moved there before it was taken in is behind other writes, which whoever answers may lack.
+#[test]
+fn a_key_that_moved_is_read_where_nothing_is_missing_that_was_sent_before() {
+    let mut world = World::start(2, |config| {
+        let targets = config.partitions.remove(0);
+        config.partitions = targets.chunks(1).map(<[_]>::to_vec).collect();
+    });
+    let of = |key: &str| world.engine.borrow().partition_of(key.as_bytes());
+    let keys = ["a", "b", "c", "d"];
+    let [key, other] = [0, 1].map(|it| *keys.iter().find(|key| of(key) == it).unwrap());
+    let (writer, reader) = (world.client(), tracking(&mut world, &[]));
+    assert!(world.tell(writer, &["SET", key, "1"]));
+    turn(&world);
+    assert!(world.tell(writer, &["SET", other, "1"]));
+    turn(&world);
+    world.serve_all();
+    assert!(world.tell(writer, &["SET", other, "2"]));
+    turn(&world);
+    let shard = world.engine.borrow().map.shard(slot(key.as_bytes()));
+    let next = world.engine.borrow().layout.moved(shard, 1).unwrap();
+    world.engine.borrow().adopt_layout(next).unwrap();
+    assert!(world.tell(reader, &["GET", key]));
+    turn(&world);
+    assert_eq!(world.waiting(1), [2, 0], "behind the write that it has not done");
 }
 
 #[test]

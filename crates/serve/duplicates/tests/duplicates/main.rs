@@ -7,6 +7,7 @@ mod acting;
 mod advice;
 mod all_keys;
 mod beside;
+mod caching;
 mod channels;
 mod databases;
 mod diverged;
