@@ -64,8 +64,9 @@ usage: cargo xtask COMMAND
                         checkouts, against a node and through Evenkeel
   redis-suites [SUITE...]
                         Redis's own tests and those of redis-py, at one plain Redis and through a
-                        front with three duplicates; SUITE: redis-py, or a unit of Redis such as
-                        unit/multi
+                        front with three duplicates; SUITE: redis-py, redis-py-caching (only where
+                        it is asked for: EVENKEEL_REDIS_SERVER must be a Redis 7.4), or a unit of
+                        Redis such as unit/multi
   redis-apps [OPTIONS]  RQ, Celery, BullMQ, django-redis and Redisson's locks under random faults,
                         through a front and at one plain Redis: jobs lost and done twice; --help:
                         options

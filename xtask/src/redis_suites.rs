@@ -27,6 +27,10 @@ use servers::Servers;
 /// The tests of redis-py, as they are asked for.
 const REDIS_PY: &str = "redis-py";
 
+/// Those of its clients that keep what they read, which need a Redis 7.4
+/// (`EVENKEEL_REDIS_SERVER`): only where they are asked for.
+const REDIS_PY_CACHING: &str = "redis-py-caching";
+
 /// Of redis-py those that ask one server.
 const REDIS_PY_FILES: [&str; 4] = [
     "tests/test_commands.py",
@@ -34,9 +38,10 @@ const REDIS_PY_FILES: [&str; 4] = [
     "tests/test_connection_pool.py",
     "tests/test_encoding.py",
 ];
+const REDIS_PY_CACHING_FILES: [&str; 1] = ["tests/test_cache.py"];
 
 /// Files of Redis's suite that make sense at a server that is not started by it.
-const UNITS: [&str; 23] = [
+const UNITS: [&str; 24] = [
     "unit/type/hash",
     "unit/type/incr",
     "unit/type/string",
@@ -59,6 +64,7 @@ const UNITS: [&str; 23] = [
     "unit/other",
     "unit/pause",
     "unit/pubsub",
+    "unit/tracking",
     "unit/scripting",
 ];
 
@@ -103,22 +109,26 @@ pub(crate) fn run(suites: &[&str]) -> Result<()> {
         [] => std::iter::once(REDIS_PY).chain(UNITS).collect(),
         suites => suites.to_vec(),
     };
-    let unknown = asked.iter().find(|suite| **suite != REDIS_PY && !suite.starts_with("unit/"));
+    let is_unknown = |suite: &&&str| !is_python(suite) && !suite.starts_with("unit/");
+    let unknown = asked.iter().find(is_unknown);
     if let Some(unknown) = unknown {
         let units = UNITS.join(", ");
-        let text =
-            format!("redis-suites: {unknown}: expected {REDIS_PY}, or a unit such as {units}");
+        let text = format!(
+            "redis-suites: {unknown}: expected {REDIS_PY}, {REDIS_PY_CACHING} (needs a Redis 7.4), or a \
+                     unit such as {units}"
+        );
         return Err(UsageError::new(text).into());
     }
     fs::create_dir_all(folder())?;
-    let tcl = asked.iter().any(|suite| *suite != REDIS_PY);
+    let tcl = asked.iter().any(|suite| !is_python(suite));
+    let python = asked.iter().any(|suite| is_python(suite));
     let sources = Sources {
         tcl: tcl.then(|| sources::tcl(&folder())).transpose()?,
-        python: asked.contains(&REDIS_PY).then(|| sources::python(&folder())).transpose()?,
+        python: python.then(|| sources::python(&folder())).transpose()?,
     };
     let mut totals = [(REDIS_PY, Total::default()), ("Redis's own", Total::default())];
     for suite in asked {
-        let total = &mut totals[usize::from(suite != REDIS_PY)].1;
+        let total = &mut totals[usize::from(!is_python(suite))].1;
         match sources.compare(suite) {
             Ok((direct, front)) => total.add(suite, &direct, &front),
             Err(error) => {
@@ -134,6 +144,10 @@ pub(crate) fn run(suites: &[&str]) -> Result<()> {
         (0, 0) => Ok(()),
         (missing, broken) => bail!("{missing} tests pass directly only, {broken} suites not run"),
     }
+}
+
+fn is_python(suite: &str) -> bool {
+    [REDIS_PY, REDIS_PY_CACHING].contains(&suite)
 }
 
 fn folder() -> PathBuf {
@@ -205,7 +219,7 @@ impl Sources {
     /// What passes at this port.
     fn ask(&self, suite: &str, port: u16, whom: &str) -> Result<Verdicts> {
         match (&self.python, &self.tcl) {
-            (Some(source), _) if suite == REDIS_PY => ask_python(source, port, whom),
+            (Some(source), _) if is_python(suite) => ask_python(source, suite, port, whom),
             (_, Some(source)) => ask_tcl(source, suite, port, whom),
             _ => bail!("its source was not fetched"),
         }
@@ -233,14 +247,17 @@ fn ask_tcl(source: &Path, unit: &str, port: u16, whom: &str) -> Result<Verdicts>
     }
 }
 
-fn ask_python(source: &Path, port: u16, whom: &str) -> Result<Verdicts> {
+fn ask_python(source: &Path, suite: &str, port: u16, whom: &str) -> Result<Verdicts> {
     let mut command = Command::new(source.join("venv/bin/python"));
     command.args(["-m", "pytest", "-v", "-p", "no:cacheprovider", "--color=no", "--tb=line"]);
     command.arg(format!("--timeout={TEST_TIMEOUT_S}"));
     command.arg(format!("--redis-url=redis://127.0.0.1:{port}/0"));
     command.args(["-m", "not redismod and not cp_integration and not onlycluster"]);
-    command.args(REDIS_PY_FILES);
-    let said = output(command, source, &format!("{REDIS_PY}-{whom}"))?;
+    match suite {
+        REDIS_PY_CACHING => command.args(REDIS_PY_CACHING_FILES),
+        _ => command.args(REDIS_PY_FILES),
+    };
+    let said = output(command, source, &format!("{suite}-{whom}"))?;
     Ok(read_verdicts(&said, read_pytest))
 }
 

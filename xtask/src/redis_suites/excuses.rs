@@ -24,6 +24,7 @@ const GROUPS: &str = "unit/type/stream-cgroups";
 const PAUSING: &str = "unit/pause";
 const STREAM: &str = "unit/type/stream";
 const SCRIPTING: &str = "unit/scripting";
+const TRACKING: &str = "unit/tracking";
 const INTROSPECTION: &str = "unit/introspection";
 
 pub(super) const EXCUSES: &[Excuse] = &[
@@ -47,13 +48,18 @@ pub(super) const EXCUSES: &[Excuse] = &[
     excuse(SCRIPTING, "Consistent eval error reporting", SETTINGS),
     excuse(PAUSING, "Test both active and passive expires are skipped *", EXPIRES),
     excuse(INTROSPECTION, "CONFIG sanity", SETTINGS),
+    excuse(TRACKING, "Tracking invalidation message of eviction keys *", SETTINGS),
+    excuse(
+        TRACKING,
+        "Unblocked BLMOVE gets notification after response",
+        "a command that waits is tried as a write, which tells who keeps its keys",
+    ),
     excuse(super::REDIS_PY, "*::test_acl_deluser", USERS),
     excuse(super::REDIS_PY, "*::test_acl_dryrun", USERS),
     excuse(super::REDIS_PY, "*::test_acl_list", USERS),
     excuse(super::REDIS_PY, "*::test_auth", USERS),
     excuse(super::REDIS_PY, "*::test_client_kill_filter_by_user", USERS),
     excuse(super::REDIS_PY, "*::test_bgsave", "snapshots are each server's own"),
-    excuse(super::REDIS_PY, "*::test_client_tracking", "client tracking is not offered"),
     excuse(super::REDIS_PY, "*::test_config_set_multi_params", SETTINGS),
     excuse(super::REDIS_PY, "*::test_xtrim_minlen_and_length_args", TRIMMED),
 ];

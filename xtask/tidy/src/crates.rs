@@ -124,6 +124,7 @@ const CRATES: &[Crate] = &[
     row("evenkeel-wal", "crates/serve/wal", 4, Kind::Sockets),
     row("evenkeel-manager", "crates/serve/manager", 4, Kind::Sockets),
     row("evenkeel-duplicates-config", "crates/serve/duplicates-config", 8, Kind::Sockets),
+    row("evenkeel-duplicates-state", "crates/serve/duplicates-state", 9, Kind::Sockets),
     row("evenkeel-store-link", "crates/serve/store-link", 9, Kind::Sockets),
     row("evenkeel-duplicates-engine", "crates/serve/duplicates-engine", 10, Kind::Sockets),
     row("evenkeel-duplicates", "crates/serve/duplicates", 11, Kind::Sockets),

@@ -266,6 +266,11 @@ impl Deadlines {
         }
     }
 
+    /// The first deadline that a key may have; `None`: it has none, or it is not known.
+    pub fn first_of(&self, key: u64) -> Option<i64> {
+        self.by_key.get(&key).map(|entry| entry.at).filter(|at| *at != NEVER)
+    }
+
     /// Behind which time a write of this key may not be done again, that leaves it as it is or
     /// makes another one of it: it would find none. `None` where it has no deadline.
     pub fn due_write(&self, key: u64) -> Option<i64> {

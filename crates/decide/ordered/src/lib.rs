@@ -31,6 +31,7 @@
 //! | `divergence.rs` | who differs from the others, and when keys are compared |
 //! | `moving.rs` | what another partition gets of a shard that moves there, and when it owns it |
 //! | `watches.rs` | whether a key was written since it was watched |
+//! | `tracking.rs` | what clients may keep of what they read, and who is told that it changed |
 //! | `waiters.rs` | whose turn it is when a key is filled that commands wait for |
 
 mod clocks;
@@ -44,6 +45,7 @@ mod members;
 mod moving;
 mod position;
 mod session;
+mod tracking;
 mod waiters;
 mod watches;
 
@@ -61,5 +63,8 @@ pub use members::{Dropped, Members, MembersConfig, Refused, ReplicaState};
 pub use moving::{Moving, Phase};
 pub use position::{Epoch, History, Position, Rejoin, Sequence, Stretch};
 pub use session::{ConnectionKind, Consistency, Eligible, Session};
+pub use tracking::{
+    Invalid, Look, TRACKED_KEYS_MAX, TrackedRead, Tracker, Tracking, TrackingOptions,
+};
 pub use waiters::{Waiters, Wanted};
 pub use watches::{CLOCKS_APART_MS, Watched, Watches};

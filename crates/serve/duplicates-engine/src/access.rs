@@ -28,10 +28,15 @@ impl Inner {
         if self.heed_users(None) && self.client(id).is_none() {
             return true; // its user was changed
         }
-        let Some(command) = commands::lookup(parsed.argument(0)) else {
-            return self.submit_unknown(id, parsed);
+        let command = commands::lookup(parsed.argument(0));
+        let is_taken = match command {
+            Some(command) => self.submit_known(id, command, parsed),
+            None => self.submit_unknown(id, parsed),
         };
-        self.submit_known(id, command, parsed)
+        if is_taken && self.tracking.is_on() {
+            self.end_caching(id, command);
+        }
+        is_taken
     }
 
     /// The same of a command that is known.
@@ -97,11 +102,14 @@ impl Inner {
     ) {
         let now = self.now;
         let Some(client) = self.client(id) else { return };
-        let is_known = client.is_known();
+        let (is_known, tracks) = (client.is_known(), client.tracks);
         let in_transaction = client.transaction.is_some();
         client.about.said(command.name, parsed.length, now);
         if is_known && !self.monitors.is_empty() {
             self.show_command(id, (command, class), parsed);
+        }
+        if tracks || self.tracking.has_prefixes() {
+            self.track_command(id, (command, class), parsed);
         }
         match class {
             Class::Local(local) if in_transaction && is_known && is_outside_transactions(local) => {
@@ -370,6 +378,7 @@ impl Inner {
         (to, done): (ServerSet, Option<Done>),
         write: &Write<'_>,
     ) -> Option<usize> {
+        self.begin_tracked_write(id, done.as_ref());
         let position = match self.append(partition, write) {
             Ok(position) => position,
             Err(error) => {
@@ -439,6 +448,7 @@ impl Inner {
         self.counts.of(partition).last = position.sequence;
         self.note_deadlines((partition, position.sequence), write.commands, write.count);
         self.note_keys_written(write.commands, position.sequence);
+        self.note_tracked((partition, position.sequence), write.commands);
         let kind = match write.repeat {
             Repeat::Idempotent => RecordKind::Idempotent,
             // Whether keys have deadlines and writes fail is not known here.

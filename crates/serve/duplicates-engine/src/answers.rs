@@ -3,10 +3,10 @@
 use evenkeel_ordered::{ConnectionKind, Consistency, Dropped, ReplicaState, Sequence, ServerSet};
 
 use super::Inner;
-use super::checks::digest;
 use super::emptied::is_emptying;
 use super::late::TOO_LATE;
 use super::types::{Copy, Owed};
+use evenkeel_store_link::compared::digest;
 use evenkeel_stores::resp::reply::{self, Blame};
 use evenkeel_stores::resp::{encode, functions};
 

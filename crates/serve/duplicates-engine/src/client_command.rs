@@ -10,11 +10,11 @@ use evenkeel_leadership::Door;
 use evenkeel_runtime::accept::Peer;
 
 use super::Inner;
-use super::about::Replies;
 use super::clients::Client;
 use super::types::{ClientId, ParsedCommand};
-use evenkeel_stores::resp::commands::{integer, refusals, unknown_subcommand};
-use evenkeel_stores::resp::connections::{Filter, Kind, Line, is_name};
+use evenkeel_duplicates_state::about::Replies;
+use evenkeel_stores::resp::commands::{integer, unknown_subcommand};
+use evenkeel_stores::resp::connections::{Filter, Kind, Line, Tracked, is_name};
 use evenkeel_stores::resp::{Protocol, encode};
 
 const SYNTAX: &str = "ERR syntax error";
@@ -46,6 +46,7 @@ impl Client {
             user: self.user.as_ref().map_or(String::new(), |user| user.name().to_owned()),
             lib_name: about.lib_name.clone(),
             lib_version: about.lib_version.clone(),
+            tracked: Tracked::default(),
         }
     }
 }
@@ -119,7 +120,9 @@ impl Inner {
             (b"LIST", _) => self.list_clients(id, parsed),
             (b"INFO", 2) => {
                 let now = self.now;
-                let line = self.client(id).map(|client| client.line(id.serial, now).to_string());
+                let tracked = self.tracked(id);
+                let line = self.client(id).map(|client| client.line(id.serial, now));
+                let line = line.map(|line| Line { tracked, ..line }.to_string());
                 self.reply_text(id, &line.unwrap_or_default());
             }
             (b"KILL", 3..) => self.kill_clients(id, parsed),
@@ -129,24 +132,10 @@ impl Inner {
                 _ => self.refuse(id, SYNTAX),
             },
             (b"REPLY", 3) => self.set_replies(id, parsed),
-            (b"GETREDIR", 2) => self.reply_now(id, |out, _| encode::integer(out, -1)),
-            (b"TRACKINGINFO", 2) => self.reply_now(id, |out, protocol| {
-                encode::map(out, 3, protocol);
-                encode::bulk(out, b"flags");
-                encode::set(out, 1, protocol);
-                encode::bulk(out, b"off");
-                encode::bulk(out, b"redirect");
-                encode::integer(out, -1);
-                encode::bulk(out, b"prefixes");
-                encode::array(out, 0);
-            }),
-            (b"TRACKING", 3) if parsed.argument(2).eq_ignore_ascii_case(b"off") => self.ok(id),
-            (b"TRACKING", 3..) => self.refuse(id, refusals::TRACKING),
-            (b"CACHING", 3) => self.refuse(
-                id,
-                "ERR CLIENT CACHING can be called only when the client is in tracking mode with \
-                 OPTIN or OPTOUT mode enabled",
-            ),
+            (b"GETREDIR", 2) => self.tell_redirect(id),
+            (b"TRACKINGINFO", 2) => self.tell_tracking(id),
+            (b"TRACKING", 3..) => self.set_tracking(id, parsed),
+            (b"CACHING", 3) => self.set_caching(id, parsed),
             (b"PAUSE", 3 | 4) => self.pause(id, parsed),
             (b"UNPAUSE", 2) => {
                 self.end_pause();
@@ -222,7 +211,7 @@ impl Inner {
     }
 
     /// Those that are connected, the longest first.
-    fn lines(&self) -> Vec<(ClientId, Line)> {
+    fn lines(&mut self) -> Vec<(ClientId, Line)> {
         let line = |(key, client): (usize, &Client)| {
             let id = client.id(key);
             (id, client.line(id.serial, self.now))
@@ -230,6 +219,9 @@ impl Inner {
         let clients = self.clients.iter().filter(|(_, client)| !client.is_part());
         let mut lines: Vec<_> = clients.map(line).collect();
         lines.sort_unstable_by_key(|(id, _)| id.serial);
+        if self.tracking.is_on() {
+            lines.iter_mut().for_each(|(id, line)| line.tracked = self.tracked(*id));
+        }
         lines
     }
 

@@ -10,12 +10,12 @@ use std::task::Waker;
 use evenkeel_core::Instant;
 use evenkeel_ordered::{Consistency, Sequence, Session};
 
-use super::about::About;
 use super::channels::Listening;
 use super::read_order::ReadOrder;
 use super::types::{Captured, ClientId, Form, Here};
 use super::watch::Watching;
 use super::{Inner, cluster};
+use evenkeel_duplicates_state::about::About;
 use evenkeel_redis_acl::User;
 use evenkeel_runtime::buffers;
 use evenkeel_stores::resp::reply::{self, Shape};
@@ -33,6 +33,8 @@ pub struct Client {
     pub(super) consistency: Consistency,
     pub(super) transaction: Option<Transaction>,
     pub(super) watching: Option<Box<Watching>>,
+    /// It keeps what it reads, and is told when that changes.
+    pub(super) tracks: bool,
     /// What it subscribed to.
     pub(super) listening: Option<Box<Listening>>,
     /// Since when much of what it listens to waits for it.
@@ -68,7 +70,7 @@ pub struct Client {
     /// Bytes of these answers.
     kept_bytes: usize,
     /// The number of the first slot.
-    first: u64,
+    pub(super) first: u64,
     /// What may be written now.
     pub out: Vec<u8>,
     /// No further command is read; the connection ends when all is answered and written.
@@ -141,12 +143,19 @@ impl Client {
         self.slots.len() + usize::from(self.is_held())
     }
 
-    /// What its reads must see: while it watches, at least what it saw with `WATCH`.
+    /// What its reads must see: while it watches or tracks, at least what it was told of.
     pub(super) const fn consistency(&self) -> Consistency {
-        match (self.consistency, &self.watching) {
-            (Consistency::Eventual, Some(_)) => Consistency::ReadMyOwnWrites,
-            (consistency, _) => consistency,
+        match self.consistency {
+            Consistency::Eventual if self.watching.is_some() || self.tracks => {
+                Consistency::ReadMyOwnWrites
+            }
+            consistency => consistency,
         }
+    }
+
+    /// The place of the answer to its next command.
+    pub(super) fn next_slot(&self) -> u64 {
+        self.first + self.slots.len() as u64
     }
 
     pub(super) const fn id(&self, key: usize) -> ClientId {
@@ -245,6 +254,7 @@ impl Inner {
             consistency: self.config.consistency,
             transaction: None,
             watching: None,
+            tracks: false,
             listening: None,
             slow_since: None,
             is_monitor: false,
@@ -303,6 +313,7 @@ impl Inner {
     pub fn dismiss(&mut self, id: ClientId) {
         if self.client(id).is_some() {
             self.unwatch(id);
+            self.stop_tracking(id);
             self.leave_waiting(id);
             self.forget_paused(id);
             self.stop_listening(id);
@@ -326,7 +337,11 @@ impl Inner {
     pub(super) fn take_back_slot(&mut self, id: ClientId) {
         if let Some(client) = self.client(id) {
             client.slots.pop_back();
-            client.about.take_back(client.first + client.slots.len() as u64);
+            let slot = client.next_slot();
+            client.about.take_back(slot);
+            if client.tracks {
+                self.tell_undone(id, slot);
+            }
         }
     }
 
@@ -404,11 +419,13 @@ impl Inner {
         }
         client.slots.pop_front();
         client.first += 1;
+        self.tracking.tell_behind(id, client);
         while let Some(Some(next)) = client.slots.front() {
             client.out.extend_from_slice(next);
             client.kept_bytes -= next.len();
             client.slots.pop_front();
             client.first += 1;
+            self.tracking.tell_behind(id, client);
         }
         if client.held == Some(Held::Behind(slot)) {
             client.held = None;
@@ -416,6 +433,7 @@ impl Inner {
         if let Some(waker) = &client.waker {
             waker.wake_by_ref();
         }
+        self.tell_later();
     }
 
     /// Answers a command at once, in its turn; `write` is told the client's protocol.
@@ -453,6 +471,10 @@ impl Inner {
             write(&mut kept, client.protocol);
             self.counts.errors.note(&kept);
             client.keep(index, kept);
+        }
+        if index == 0 {
+            self.tracking.tell_behind(id, client);
+            self.tell_later();
         }
     }
 }

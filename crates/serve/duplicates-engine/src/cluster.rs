@@ -202,6 +202,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_said_of_a_read_that_is_moved_is_not_about_the_next_one() {
+        let (mut world, known) = world(2);
+        is_led_by(&known, 1, led_from(2));
+        let (writer, client) = (world.client(), world.client());
+        world.engine.borrow().client(client).unwrap().is_of_cluster = true;
+        for command in
+            ["HELLO 3", "CLIENT TRACKING ON OPTOUT", "CLIENT CACHING NO", "GET foo", "GET b"]
+        {
+            assert!(world.tell(client, &command.split(' ').collect::<Vec<_>>()));
+        }
+        world.serve_all();
+        let heard = world.heard(client);
+        assert!(heard.ends_with("-MOVED 12182 127.0.0.1:2\r\n_\r\n"), "{heard}");
+        assert!(world.tell(writer, &["SET", "b", "1"]) && world.tell(writer, &["SET", "foo", "1"]));
+        world.engine.borrow().flush();
+        let told = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nb\r\n";
+        assert_eq!(world.heard(client), told, "the key that it has read here, and no other");
+    }
+
+    #[test]
     fn what_redis_cluster_refuses_is_refused_to_its_clients_alone() {
         let (mut world, _known) = world(1);
         let crossing = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";

@@ -2,7 +2,8 @@
 //!
 //! `GET` is answered by one duplicate, without passwords. `SET` takes what is safe and the same at
 //! all duplicates ([`settings::is_changeable`]); those that were away get it when they are live
-//! again, as long as this process runs. `timeout` is ours: how long clients may idle here.
+//! again, as long as this process runs. Ours are `timeout`, how long clients may idle here, and
+//! `tracking-table-max-keys`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use tokio::sync::watch;
 
 use super::Inner;
 use super::asking::{Purpose, Whom};
-use super::error_counts::ErrorCounts;
 use super::types::{ClientId, OwnSettings, ParsedCommand};
+use evenkeel_duplicates_state::error_counts::ErrorCounts;
 use evenkeel_stores::resp::commands::refusals;
 use evenkeel_stores::resp::{encode, settings};
 
@@ -71,9 +72,9 @@ impl Inner {
         let pairs =
             arguments.chunks_exact(2).map(|it| (it[0].to_ascii_lowercase(), it[1].to_vec()));
         let pairs: Vec<(Vec<u8>, Vec<u8>)> = pairs.collect();
-        if let Some(why) = why_not_own(&pairs) {
+        if let Some((name, why)) = why_not_own(&pairs) {
             let text =
-                format!("ERR CONFIG SET failed (possibly related to argument 'timeout') - {why}");
+                format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}");
             return self.refuse(id, &text);
         }
         let theirs: Vec<&(Vec<u8>, Vec<u8>)> =
@@ -105,8 +106,11 @@ impl Inner {
     pub(super) fn note_settings(&mut self, set: Vec<(Vec<u8>, Vec<u8>)>, have: ServerSet) {
         let (own, set): (Vec<_>, Vec<_>) =
             set.into_iter().partition(|(name, _)| settings::is_own(name));
-        for (_, value) in own {
-            self.set_idle_max(settings::idle_max(&value).unwrap_or_default()); // it was looked at
+        for (name, value) in own {
+            match name == settings::TRACKED_KEYS {
+                true => self.set_tracked_keys(&value),
+                false => self.set_idle_max(settings::idle_max(&value).unwrap_or_default()),
+            }
         }
         if set.is_empty() {
             return;
@@ -123,21 +127,26 @@ impl Inner {
     }
 
     /// What is ours and not one server's.
-    pub(super) fn own_settings(&mut self, id: ClientId) -> [(&'static str, String); 5] {
+    pub(super) fn own_settings(&mut self, id: ClientId) -> [(&'static str, String); 6] {
         let enabled = if self.is_of_cluster(id) { "yes" } else { "no" };
         [
             ("timeout", self.questions.own.idle_max.map_or(0, |it| it.as_secs()).to_string()),
             ("port", self.config.listen.port().to_string()),
             ("databases", self.databases().to_string()),
             ("maxclients", self.config.clients_max.to_string()),
+            ("tracking-table-max-keys", self.tracking.keys_max().to_string()),
             ("cluster-enabled", enabled.to_owned()),
         ]
     }
 }
 
-/// Why what is to be set of this process cannot be; `None` = it can.
-fn why_not_own(pairs: &[(Vec<u8>, Vec<u8>)]) -> Option<&'static str> {
-    let mut own = pairs.iter().filter(|(name, _)| settings::is_own(name));
-    let (_, value) = own.next()?;
-    settings::idle_max(value).err().or_else(|| own.next().map(|_| "duplicate parameter"))
+/// Which setting of this process cannot be set so, and why; `None` = all can.
+fn why_not_own(pairs: &[(Vec<u8>, Vec<u8>)]) -> Option<(String, &'static str)> {
+    let own = pairs.iter().enumerate().filter(|(_, (name, _))| settings::is_own(name));
+    own.into_iter().find_map(|(at, (name, value))| {
+        let is_twice = pairs[..at].iter().any(|(before, _)| before == name);
+        let why = settings::check_own(name, value).err();
+        let why = why.or_else(|| is_twice.then_some("duplicate parameter"))?;
+        Some((String::from_utf8_lossy(name).into_owned(), why))
+    })
 }

@@ -40,9 +40,9 @@ use followed::Stream;
 use super::Inner;
 use super::answers::{single_of_exec, without_last};
 use super::clients::Transaction;
-use super::read_counts::{self, Read};
 use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Pop, Write};
 use super::watch::Watching;
+use evenkeel_store_link::read_counts::{self, Read};
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
 use evenkeel_stores::resp::replication::Group;
 use evenkeel_stores::resp::{databases, encode};
@@ -556,6 +556,7 @@ impl Inner {
             None => answer,
         };
         let published = [request.published, group.published].concat();
+        self.track_effects(request.client, &request.commands);
         let done = Done { server: executor, told, waiter: request.waiter, published };
         let call = self.place_effects(request.client, partition, done, &write);
         if !strays.is_empty()

@@ -82,6 +82,11 @@ impl Gather {
     pub(super) const fn client(&self) -> ClientId {
         self.client
     }
+
+    /// The same, with the place of its answer.
+    pub(super) const fn place(&self) -> (ClientId, u64) {
+        (self.client, self.slot)
+    }
 }
 
 impl Inner {

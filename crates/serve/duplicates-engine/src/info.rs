@@ -66,6 +66,7 @@ impl Inner {
         let live: usize =
             (0..self.members.partitions()).map(|it| self.members.live(it).len()).sum();
         let blocked = self.waiting.idle() + self.wait_list.len() + self.pause.held();
+        let [clients, keys, items, prefixes] = self.tracking.sizes();
         vec![
             ("redis_version", self.version()),
             ("redis_mode", mode.to_owned()),
@@ -83,6 +84,10 @@ impl Inner {
             ("role", "master".to_owned()),
             ("connected_slaves", live.saturating_sub(self.map.partitions()).to_string()),
             ("master_repl_offset", self.history.last().sequence.0.to_string()),
+            ("tracking_clients", clients.to_string()),
+            ("tracking_total_keys", keys.to_string()),
+            ("tracking_total_items", items.to_string()),
+            ("tracking_total_prefixes", prefixes.to_string()),
             ("cluster_enabled", u8::from(mode == "cluster").to_string()),
         ]
     }

@@ -20,6 +20,7 @@ impl Inner {
         self.map = next.map.clone();
         self.layout = next;
         self.list_again();
+        self.doubt_tracked();
         begun.inspect_err(|error| self.fail(error))
     }
 

@@ -19,7 +19,6 @@
 //! | `strong.rs` | strong reads that one duplicate answers, as long as a lease is held |
 //! | `spop.rs` | `SPOP`: drawn by one, removed from all |
 //! | `effects.rs` | scripts and their like: done by one, the others get what it did |
-//! | `read_counts.rs` | how many entries of a stream a consumer group has read |
 //! | `expiry.rs`, `late.rs` | keys expire at one place in the order of writes, for the late too |
 //! | `scripts.rs`, `functions.rs` | scripts by their names; libraries, the same everywhere |
 //! | `function_flags.rs` | which functions write nothing |
@@ -34,12 +33,13 @@
 //! | `answered_here.rs` | the same within `MULTI` |
 //! | `asking.rs` | questions about servers, not about keys: one duplicate is asked, or all |
 //! | `info.rs`, `config_command.rs`, `client_command.rs` | `INFO`, `CONFIG`, `CLIENT` |
-//! | `about.rs` | what `CLIENT` says of a connection, and which answers it wants |
 //! | `wait_command.rs` | `WAIT`: until so many duplicates have a write |
 //! | `cluster.rs` | what clients of Redis Cluster are answered otherwise |
 //! | `front.rs` | what the next ones share |
 //! | `databases.rs` | `SELECT`: which database a key is of |
 //! | `watch.rs` | `WATCH`: when keys were written last |
+//! | `tracking.rs`, `tracking_command.rs` | `CLIENT TRACKING`: who keeps what, and is told when it changes |
+//! | `log_failed.rs` | the log cannot be written, and is tried again |
 //! | `channels.rs` | `SUBSCRIBE`, `PUBLISH`: messages to who listens now |
 //! | `key_events.rs` | what becomes of keys is told to who listens to that |
 //! | `monitor.rs` | commands are shown to who watches |
@@ -51,12 +51,11 @@
 //! | `judge.rs` | which changes of the layout are taken |
 //! | `replay.rs` | what a duplicate that comes back needs, and how it gets what the log has |
 //! | `layout.rs` | partitions and duplicates that come and go |
-//! | `counts.rs`, `error_counts.rs`, [`state`] | what is counted; how everything stands |
+//! | `state.rs` | how everything stands, from what is counted ([`evenkeel_duplicates_state`]) |
 //! | `clients.rs` | who asked, and the order of their answers |
 //! | `connection_state.rs` | what waits to be sent to a server, and what it owes |
 //! | `types.rs` | words that all of them share |
 
-mod about;
 mod access;
 mod all_keys;
 mod answered_here;
@@ -71,11 +70,9 @@ mod clients;
 mod cluster;
 mod config_command;
 mod connection_state;
-mod counts;
 mod databases;
 mod effects;
 mod emptied;
-mod error_counts;
 mod expiry;
 mod flush;
 mod front;
@@ -89,13 +86,13 @@ mod key_events;
 mod late;
 mod layout;
 mod local;
+mod log_failed;
 mod manage;
 mod monitor;
 mod moving;
 mod newer;
 mod pause;
 mod places;
-mod read_counts;
 mod read_order;
 mod reading;
 mod replay;
@@ -104,10 +101,12 @@ mod scripts;
 mod settling;
 mod silence;
 mod spop;
-pub mod state;
+mod state;
 mod state_pass;
 mod streams;
 mod strong;
+mod tracking;
+mod tracking_command;
 mod types;
 mod users;
 mod wait_command;
@@ -141,11 +140,11 @@ pub use bootstrap::count_commands;
 use checks::Checks;
 pub use clients::Client;
 pub use connection_state::ConnectionState;
-use counts::Counts;
 pub use effects::EFFECTS_BYTES_MAX;
 use effects::Effects;
 use evenkeel_duplicates_config::changes::Changes;
 use evenkeel_duplicates_config::{Connector, DuplicatesConfig};
+use evenkeel_duplicates_state::counts::Counts;
 use evenkeel_leadership::Leadership;
 use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::Layout;
@@ -156,7 +155,7 @@ use evenkeel_runtime::timer::Timer;
 use evenkeel_stores::resp::channels::Subscriptions;
 use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
-use evenkeel_wal::{Log, LogError, LogPlace};
+use evenkeel_wal::{Log, LogPlace};
 use expiry::Expiry;
 use function_flags::FunctionFlags;
 use gather::Gather;
@@ -171,6 +170,7 @@ use scan::Scans;
 pub use state_pass::StatePass;
 use streams::Streams;
 use strong::Strong;
+use tracking::Trackers;
 use types::Owed;
 pub use types::{ClientId, ParsedCommand};
 use types::{Form, Late, Pop};
@@ -184,9 +184,6 @@ use waiting::Waiting;
 const UNMARKED_MAX: u64 = 512;
 /// How often it is told whether the lease is valid, which it stops to be without an event.
 const LEADERSHIP_EVERY: Duration = Duration::from_secs(1);
-
-/// How often a log that failed is tried again.
-const MEND_EVERY: Duration = Duration::from_secs(1);
 
 /// One service, shared by the tasks of its thread.
 #[derive(Debug)]
@@ -259,6 +256,7 @@ pub struct Inner {
     questions: Questions,
     wait_list: Vec<Wait>,
     watches: Watches,
+    tracking: Trackers,
     waiting: Waiting,
     pause: Pause,
     subscriptions: Subscriptions<ClientId>,
@@ -413,6 +411,7 @@ impl Engine {
             questions: Questions::default(),
             wait_list: Vec::new(),
             watches: Watches::default(),
+            tracking: Trackers::default(),
             waiting: Waiting::default(),
             pause: Pause::default(),
             subscriptions: Subscriptions::default(),
@@ -536,6 +535,7 @@ impl Inner {
         self.redo_late();
         self.try_again();
         self.tell_key_events();
+        self.tell_invalid();
         if self.log.is_dirty()
             && let Err(error) = self.log.commit()
         {
@@ -565,49 +565,6 @@ impl Inner {
         self.history.forget_before(Sequence(self.log.first_sequence()));
         if self.log.state().is_none() {
             self.history.forget_state();
-        }
-    }
-
-    /// The log cannot be written: nothing that was not written may reach a duplicate, so all of
-    /// them are dropped. They come back for reads; writes are refused until the log is mended, and
-    /// another process may lead.
-    fn fail(&mut self, error: &LogError) {
-        self.history.rewind(Sequence(self.log.discard()));
-        self.forget_deadlines();
-        if self.failure.is_some() {
-            return;
-        }
-        let failure = format!("the log cannot be written: {error}");
-        tracing::error!(service = self.config.name, %failure, "no more writes");
-        if let Some(leadership) = &self.leadership {
-            leadership.give_up(&failure);
-        }
-        self.failure = Some(failure);
-        self.mend_at = self.now + MEND_EVERY;
-        for server in 0..self.servers.len() {
-            self.drop_server(server, Dropped::Failed);
-        }
-    }
-
-    /// Writes to the log again if that can be done by now. A layout that was taken meanwhile it
-    /// does not know yet.
-    fn mend(&mut self) {
-        self.mend_at = self.now + MEND_EVERY;
-        let version = self.layout.version();
-        let layout = |log: &mut Log| log.begin_layout(version).and_then(|()| log.commit());
-        let mended = self.log.mend();
-        match mended.and_then(|()| if version > 1 { layout(&mut self.log) } else { Ok(()) }) {
-            Ok(()) => {
-                self.failure = None;
-                tracing::info!(service = self.config.name, "the log can be written again");
-                if let Some(leadership) = &self.leadership {
-                    leadership.regain();
-                }
-            }
-            Err(error) => {
-                self.log.discard();
-                self.failure = Some(format!("the log cannot be written: {error}"));
-            }
         }
     }
 
@@ -669,6 +626,7 @@ impl Inner {
         self.look_at_newer();
         self.look_at_wait_list();
         self.look_at_key_events();
+        self.look_at_tracked();
         self.tell_shown();
         self.look_after_waiters();
         self.end_pause_if_over();
@@ -685,7 +643,7 @@ impl Inner {
             || self.key_events.is_waiting()
             || !self.questions.is_empty()
             || self.changes.now.is_some();
-        let busy = is_busy.then_some(Duration::ZERO);
+        let busy = is_busy.then_some(Duration::ZERO).or_else(|| self.tracking.look_within());
         let manager = self.manager.as_ref().map(|manager| manager.tick_within(self.now));
         let leadership = self.leadership.as_ref().map(|_| LEADERSHIP_EVERY);
         let mending = self.failure.as_ref().map(|_| self.mend_at.since(self.now));

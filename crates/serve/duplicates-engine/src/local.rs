@@ -157,6 +157,7 @@ impl Inner {
     fn reset(&mut self, id: ClientId) {
         let (consistency, nobody) = (self.config.consistency, self.users.nobody().cloned());
         self.unwatch(id);
+        self.stop_tracking(id);
         self.stop_listening(id);
         self.stop_monitoring(id);
         if let Some(client) = self.client(id) {

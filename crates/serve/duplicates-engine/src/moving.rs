@@ -10,10 +10,10 @@ use evenkeel_ordered::{Copies, Hash, Moving, Phase, Position, Refused, Sequence,
 
 use super::answers::has_failed;
 use super::bootstrap::{count_commands, restoring};
-use super::checks::digest;
 use super::late::TOO_LATE;
 use super::types::{Copy, CopyTarget, Form, Owed, Write};
 use super::{Call, Inner};
+use evenkeel_store_link::compared::digest;
 use evenkeel_stores::resp::commands::Repeat;
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::Shape;

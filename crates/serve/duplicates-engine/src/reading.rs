@@ -34,15 +34,15 @@ use evenkeel_ordered::{
 };
 use slab::Slab;
 
-use super::checks::digest;
-use super::state::ReadBalance;
 use super::strong::{Told, only_key};
 use super::types::{ClientId, Form, Owed, ParsedCommand};
 use super::{Engine, Inner};
 use evenkeel_duplicates_config::DuplicatesConfig;
+use evenkeel_duplicates_state::ReadBalance;
 use evenkeel_manager::Sample;
 use evenkeel_proxy::calls::replica_state;
 use evenkeel_runtime::timer::Timer;
+use evenkeel_store_link::compared::digest;
 use evenkeel_stores::resp::commands::{self, Command};
 use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::reply::{self, Blame, Shape};
@@ -549,6 +549,12 @@ impl Inner {
         }
         let (connection, among) = self.candidates(key);
         call.limit(among);
+        if self.tracking.is_on() && !among.is_empty() {
+            let read = &self.reads.open[key];
+            let (place, database) = ((read.client, read.slot), read.database);
+            let text = read.command().to_vec();
+            self.track_again(place, (connection, among), database, &text);
+        }
         loop {
             match self.next_step(&mut call) {
                 Step::Send(attempt) => {

@@ -2,10 +2,11 @@
 
 use evenkeel_ordered::{Agreement, ServerSet, agree};
 
-use super::checks::{DIFFERENT, is_exact};
+use super::checks::DIFFERENT;
 use super::late::TOO_LATE;
 use super::types::Form;
 use super::{Call, Inner, IsLogged, reading};
+use evenkeel_store_link::compared::is_exact;
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::Shape;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use evenkeel_core::request::Attempt;
 use evenkeel_ordered::{Hash, Sequence, ServerSet};
 use evenkeel_runtime::accept::AcceptConfig;
+use evenkeel_store_link::compared::Question;
 use evenkeel_stores::resp::commands::{Local, Refusal, Repeat};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::reply::{self, Shape};
@@ -362,34 +363,6 @@ impl Owed {
             _ => None,
         }
     }
-}
-
-/// What is asked of a key that is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Question {
-    /// Of no key: whether the epoch is there.
-    Mark,
-    Kind,
-    Deadline,
-    Bytes,
-    Value,
-    /// All libraries of functions, which are compared as one key is.
-    Libraries,
-}
-
-/// What `TYPE` says of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    None,
-    String,
-    List,
-    Set,
-    SortedSet,
-    Hash,
-    Stream,
-    Other,
-    /// No key: the libraries of functions.
-    Libraries,
 }
 
 /// Whom a key is for.

@@ -13,7 +13,7 @@ use crate::changes::ChangeRequest;
 use crate::metrics;
 use crate::rejected::ChangeRejected;
 use crate::{Control, DuplicatesState};
-use evenkeel_duplicates_engine::state::STANDS_BY;
+use evenkeel_duplicates_state::STANDS_BY;
 use evenkeel_runtime::component::{Answer, Content, Endpoint, Readiness, Surface};
 
 /// Where services stand, and changes of one below it.

@@ -30,7 +30,7 @@
 //! | [`evenkeel_duplicates_config`] | `[duplicates.NAME]`: read and checked; what is asked to be changed |
 //! | `frontend`, [`client`] | clients: on sockets, and in this process |
 //! | [`evenkeel_duplicates_engine`] | sessions, calls and connections; nothing in it waits |
-//! | [`evenkeel_store_link`] | one duplicate: reached, asked, checked, fenced off |
+//! | [`evenkeel_store_link`] | one duplicate: reached, asked, checked, compared, fenced off |
 //! | `member`, `members`, `connection` | a duplicate: filled, sent to |
 //! | `aside` | duplicates are asked past a script that runs |
 //! | `nodes` | the processes of a service, and the doors of this one |
@@ -71,7 +71,7 @@ pub use control::Control;
 pub use evenkeel_duplicates_config::{
     self as config, DuplicatesConfig, RedisAccess, Target, changes, rejected,
 };
-pub use evenkeel_duplicates_engine::state::{self, DuplicatesState};
+pub use evenkeel_duplicates_state::{self as state, DuplicatesState};
 pub use evenkeel_leadership::EtcdSettings;
 pub use evenkeel_manager::{ManagerSettings, NightSettings};
 pub use service::Service;

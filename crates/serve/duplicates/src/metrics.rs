@@ -1,6 +1,6 @@
 //! Duplicates, for the registry of metrics.
 
-use evenkeel_duplicates_engine::state::{DuplicateState, DuplicatesState};
+use evenkeel_duplicates_state::{DuplicateState, DuplicatesState};
 use evenkeel_proxy::metrics::collect_balanced;
 use evenkeel_runtime::metrics::{Metric, Scrape, counter, counter_by, gauge, histogram};
 

@@ -18,7 +18,7 @@ use super::groups;
 use super::nodes::{self, Doors, Here};
 use super::turns::{Opened, Turns, open_connectors, open_log};
 use evenkeel_duplicates_engine::SharedUsers;
-use evenkeel_duplicates_engine::state::DuplicatesState;
+use evenkeel_duplicates_state::DuplicatesState;
 use evenkeel_leadership::layout::Layout;
 use evenkeel_leadership::{Holder, Known, Sentinel};
 use evenkeel_record::Recorder;

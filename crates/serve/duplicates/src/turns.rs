@@ -25,8 +25,8 @@ use super::nodes::{self, Doors};
 use super::rejected::ChangeRejected;
 use super::takeover::{self, Begun};
 use super::{aside, follow, key_events, measured};
-use evenkeel_duplicates_engine::state::{DuplicatesState, STANDS_BY};
 use evenkeel_duplicates_engine::{Engine, Inner, READ_RETRIES_MAX, SharedUsers};
+use evenkeel_duplicates_state::{DuplicatesState, STANDS_BY};
 use evenkeel_leadership::cluster::ClusterView;
 use evenkeel_leadership::layout::{Layout, MapPlace, MapStore};
 use evenkeel_leadership::{

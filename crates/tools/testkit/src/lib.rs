@@ -8,6 +8,7 @@
 //! | `cassandra` | real clusters of Apache Cassandra, and a client |
 //! | [`program`] | programs that run beside a test |
 //! | [`redis`] | real Redis servers, and a client |
+//! | [`caching`] | a client that keeps what it reads until it is told that it changed |
 //! | `kubernetes` | an API server that stumbles |
 //! | [`memcached`], [`zookeeper`] | real servers of theirs |
 //! | [`distance`] | relays that make one machine as wide as a continent |
@@ -25,6 +26,7 @@
 //! | `certificates` | an authority of the test's own |
 //! | [`folder`] | folders of the test's own |
 
+pub mod caching;
 #[cfg(all(target_os = "linux", feature = "cassandra"))]
 pub mod cassandra;
 #[cfg(feature = "certificates")]

@@ -186,6 +186,8 @@ pub enum Reply {
     Null,
     /// Several at once.
     Array(Vec<Self>),
+    /// A message that answers nothing (RESP3).
+    Push(Vec<Self>),
 }
 
 impl Reply {
@@ -260,14 +262,27 @@ impl Client {
     /// When the system refuses to change how the socket waits.
     #[must_use]
     pub fn has_ended(&self) -> bool {
+        match self.peek() {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Whether something has come that is not read.
+    ///
+    /// # Panics
+    /// When the system refuses to change how the socket waits.
+    #[must_use]
+    pub fn has_come(&self) -> bool {
+        !self.stream.buffer().is_empty() || matches!(self.peek(), Ok(1..))
+    }
+
+    fn peek(&self) -> io::Result<usize> {
         let stream = self.stream.get_ref();
         stream.set_nonblocking(true).expect("the socket is open");
         let came = stream.peek(&mut [0]);
         stream.set_nonblocking(false).expect("the socket is open");
-        match came {
-            Ok(count) => count == 0,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-        }
+        came
     }
 
     /// Sends a command and reads its answer.
@@ -346,33 +361,36 @@ impl Client {
     /// When the connection ends, also in the middle of a line.
     ///
     /// # Panics
-    /// When it is no RESP2.
+    /// When it is no RESP2, and none of what RESP3 has instead for collections and for nothing.
     pub fn try_read(&mut self) -> io::Result<Reply> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 || !line.ends_with("\r\n") {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let (tag, text) = line.trim_end().split_at(1);
-        let number = || text.parse::<i64>().unwrap_or_else(|_| panic!("no RESP2: {line:?}"));
+        let number = || text.parse::<i64>().unwrap_or_else(|_| panic!("what is that? {line:?}"));
         let length = || usize::try_from(number()).expect("a length");
         Ok(match tag {
             "+" => Reply::Simple(text.to_owned()),
             "-" => Reply::Error(text.to_owned()),
             ":" => Reply::Integer(number()),
             "$" | "*" if text == "-1" => Reply::Null,
+            "_" => Reply::Null,
             "$" => {
                 let mut bytes = vec![0; length() + 2];
                 self.stream.read_exact(&mut bytes)?;
                 bytes.truncate(bytes.len() - 2);
                 Reply::Bulk(bytes)
             }
-            "*" => {
-                let items: io::Result<Vec<Reply>> =
-                    (0..length()).map(|_| self.try_read()).collect();
-                Reply::Array(items?)
-            }
-            _ => panic!("no RESP2: {line:?}"),
+            "*" | "~" => Reply::Array(self.items(length())?),
+            "%" => Reply::Array(self.items(2 * length())?),
+            ">" => Reply::Push(self.items(length())?),
+            _ => panic!("what is that? {line:?}"),
         })
+    }
+
+    fn items(&mut self, count: usize) -> io::Result<Vec<Reply>> {
+        (0..count).map(|_| self.try_read()).collect()
     }
 
     /// Ends the connection in both directions.

@@ -523,3 +523,18 @@ fn what_each_group_shows_of_itself_is_refused() {
         assert!(!world.asked(0).contains(&"MONITOR".to_owned()));
     });
 }
+
+#[test]
+fn what_a_client_keeps_is_tracked_at_the_doors_of_groups_alone() {
+    run(async {
+        let mut world = World::begin([says("+fine"), says("+fine")]);
+        for command in ["CLIENT TRACKING ON", "CLIENT CACHING YES"] {
+            for commands in [&[command][..], &["MULTI", "SET b 1", command, "DISCARD"]] {
+                world.tell(commands).await;
+                let (heard, _) = world.heard().await;
+                assert!(heard.contains("-ERR a service of several groups"), "{heard}");
+            }
+        }
+        assert!(!world.asked(0).iter().any(|it| it.starts_with("CLIENT")));
+    });
+}

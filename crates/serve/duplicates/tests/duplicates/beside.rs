@@ -1,7 +1,8 @@
 //! A script of several connections, at a plain Redis and through the front: every byte is the same.
 //!
 //! A line is a step. `a: SET k 1` has connection `a` ask and read the answer; `a! BLPOP q 0` only
-//! sends; `a?` reads what comes next; `a.` closes. `~2` waits until two clients are blocked.
+//! sends; `a?` reads what comes next; `a.` closes. `~2` waits until two clients are blocked. `@b`
+//! is the number of connection `b`.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -70,7 +71,7 @@ pub fn blocked(address: SocketAddr, count: usize) {
 /// What a script says at this address; without what differs by chance.
 fn transcript(address: SocketAddr, protocol: &str, script: &[&str]) -> Vec<String> {
     let mut clients: BTreeMap<&str, Raw> = BTreeMap::new();
-    let mut said = Vec::new();
+    let (mut said, mut numbers) = (Vec::new(), BTreeMap::new());
     for step in script {
         if let Some(count) = step.strip_prefix('~') {
             blocked(address, count.parse().unwrap());
@@ -79,6 +80,20 @@ fn transcript(address: SocketAddr, protocol: &str, script: &[&str]) -> Vec<Strin
         let (name, rest) = step.split_at(1);
         let (what, words) = rest.split_at(1);
         let words: Vec<&str> = words.split_whitespace().collect();
+        for other in words.iter().filter_map(|word| word.strip_prefix('@')) {
+            numbers.entry(other).or_insert_with(|| {
+                let client = clients.entry(other);
+                let client = client.or_insert_with(|| Raw::connect(address, protocol));
+                let number = client.ask(&["CLIENT", "ID"]);
+                String::from_utf8_lossy(&number[1..]).trim().to_owned()
+            });
+        }
+        let number = |word: &str| word.strip_prefix('@').and_then(|it| numbers.get(it));
+        let words: Vec<String> = words
+            .iter()
+            .map(|word| number(word).map_or((*word).to_owned(), String::clone))
+            .collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let client = clients.entry(name).or_insert_with(|| Raw::connect(address, protocol));
         let came = match what {
             ":" => client.ask(&words),
@@ -93,28 +108,35 @@ fn transcript(address: SocketAddr, protocol: &str, script: &[&str]) -> Vec<Strin
             }
             _ => panic!("{step}"),
         };
-        said.push(format!("{step} -> {}", came.escape_ascii()));
+        let mut came = came.escape_ascii().to_string();
+        for (name, number) in &numbers {
+            came = came.replace(&format!(":{number}\\r"), &format!(":@{name}\\r"));
+        }
+        said.push(format!("{step} -> {came}"));
     }
     said
 }
 
-/// Runs a script both ways, for both protocols.
+/// Runs scripts both ways, for both protocols.
 pub fn compare(world: &World, scripts: &[&[&str]]) {
+    ["2", "3"].iter().for_each(|protocol| compare_in(world, protocol, scripts));
+}
+
+/// Runs scripts both ways, for one protocol.
+pub fn compare_in(world: &World, protocol: &str, scripts: &[&[&str]]) {
     let folder = Folder::new("beside");
     let plain = Redis::new(folder.file("plain"));
     for (number, script) in scripts.iter().enumerate() {
-        for protocol in ["2", "3"] {
-            plain.client().ask(&["FLUSHALL"]);
-            // Keys of one script are of no other one, which is run with the other protocol too.
-            let marked: Vec<String> = script
-                .iter()
-                .map(|step| step.replace('%', &format!("{{{number}.{protocol}}}")))
-                .collect();
-            let marked: Vec<&str> = marked.iter().map(String::as_str).collect();
-            let theirs = transcript(plain.address, protocol, &marked);
-            let ours = transcript(world.address, protocol, &marked);
-            assert_eq!(ours, theirs, "script {number}, RESP{protocol}");
-        }
+        plain.client().ask(&["FLUSHALL"]);
+        // Keys of one script are of no other one, which is run with the other protocol too.
+        let marked: Vec<String> = script
+            .iter()
+            .map(|step| step.replace('%', &format!("{{{number}.{protocol}}}")))
+            .collect();
+        let marked: Vec<&str> = marked.iter().map(String::as_str).collect();
+        let theirs = transcript(plain.address, protocol, &marked);
+        let ours = transcript(world.address, protocol, &marked);
+        assert_eq!(ours, theirs, "script {number}, RESP{protocol}");
     }
 }
 

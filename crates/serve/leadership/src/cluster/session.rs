@@ -24,6 +24,9 @@ const ABORTED: &str = "EXECABORT Transaction discarded because of previous error
 const WITHOUT_KEYS: &str = "ERR this process stands by: a transaction whose first command has no \
     key is taken by the leader only, see CLUSTER SLOTS";
 const VERSION: &str = "7.0.0";
+/// Numbers of clients begin here: the leader has none of these, so whoever is named there by one
+/// (`CLIENT TRACKING … REDIRECT`, `CLIENT KILL ID`) is nobody, and no other client.
+const IDS_FROM: i64 = 1 << 52;
 
 /// What comes after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +69,7 @@ impl<'s> Session<'s> {
         Self {
             by,
             protocol: Protocol::Resp2,
-            id: i64::from(peer.address.port()),
+            id: IDS_FROM + i64::from(peer.address.port()),
             name: Vec::new(),
             user: by.users.borrow().nobody().cloned(),
             users: by.users.clone(),

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use evenkeel_testkit::caching::CachingClient;
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::story::nobody;
 use evenkeel_testkit::wait::block_until as until;
@@ -98,6 +99,19 @@ pub(crate) fn doors_tell_who_leads() {
     let mut reader = Client::connect(second);
     assert_eq!(reader.ask(&["READONLY"]), ok());
     assert_eq!(reader.ask(&["GET", "foo"]), Reply::bulk("1"));
+    // Who tracks is told, whichever door it came to; a number of this door is nobody at the leader.
+    let mut keeping = [first, second].map(|door| CachingClient::connect(door, &[]));
+    for one in &mut keeping {
+        assert_eq!(one.get("foo"), Reply::bulk("1"));
+    }
+    assert_eq!(leader.ask(&["SET", "foo", "1"]), ok());
+    keeping.iter_mut().for_each(CachingClient::hear_message);
+    let Reply::Integer(number) = Client::connect(second).ask(&["CLIENT", "ID"]) else {
+        panic!("it has no number")
+    };
+    let mut other = Client::connect(first);
+    let said = other.ask(&["CLIENT", "TRACKING", "ON", "REDIRECT", &number.to_string()]);
+    assert_eq!(error(said), "ERR The client ID you want redirect to does not exist");
     // The plain doors are what they were.
     for front in [&scene.world.front, &scene.other] {
         let mut plain = front.client();
@@ -108,6 +122,7 @@ pub(crate) fn doors_tell_who_leads() {
 
     scene.world.front.process.kill();
     until("the second leads", || scene.other.has_role("leads"));
+    until("who tracked is let go", || keeping.iter_mut().all(CachingClient::has_ended));
     until("it serves", || {
         let asked = Client::try_connect(second, Duration::from_secs(2));
         asked.is_ok_and(|mut it| it.try_ask(&["GET", "foo"]).is_ok_and(|it| it == Reply::bulk("1")))

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use evenkeel_testkit::caching::CachingClient;
 use evenkeel_testkit::redis::{Client, Reply, encoded};
 use evenkeel_testkit::story::nobody;
 use evenkeel_testkit::wait::{OverAtEnd, block_until as until};
@@ -66,6 +67,18 @@ impl Scene {
         until("the first leads all groups", || led_by(&fronts[0], groups).len() == groups);
         fronts[1..].iter_mut().for_each(Front::start);
         Some(Self { world, fronts, doors, groups, etcd })
+    }
+
+    /// A client that keeps the key of a group, at the door that a front has for that.
+    fn keeping(&self, front: usize, group: usize) -> CachingClient {
+        let mut door = self.doors[front];
+        door.set_port(door.port() + group as u16);
+        let mut client = CachingClient::connect(door, &[]);
+        client.get(KEYS[group]);
+        let elsewhere = client.get(KEYS[(group + 1) % self.groups]);
+        assert!(matches!(elsewhere, Reply::Error(text) if text.starts_with("MOVED ")));
+        assert_eq!(client.keeps.len(), 1, "a key of another group is kept by nobody here");
+        client
     }
 
     /// By front, the groups that it leads.
@@ -308,6 +321,8 @@ pub(crate) fn a_process_wakes() {
     scene.wait_spread();
     let led = scene.led();
     let stopped = (0..FRONTS).max_by_key(|front| led[*front].len()).unwrap();
+    let mut keeping: Vec<_> =
+        led[stopped].iter().map(|group| scene.keeping(stopped, *group)).collect();
     under_load(&mut scene, |scene, records| {
         scene.fronts[stopped].process.signal("-STOP");
         until("its groups are led elsewhere", || {
@@ -318,6 +333,7 @@ pub(crate) fn a_process_wakes() {
         scene.fronts[stopped].process.signal("-CONT");
         let journal = || scene.fronts[stopped].journal();
         until("it knows", || journal().contains("another process has taken over"));
+        until("nobody keeps what it was told", || keeping.iter_mut().all(CachingClient::has_ended));
         scene.wait_spread();
     });
     assert!(!scene.fronts[stopped].process.has_ended());
@@ -333,6 +349,8 @@ pub(crate) fn a_hot_process_hands_over() {
     let led = scene.led();
     let hot = led.iter().find(|groups| groups.len() > 1).unwrap().clone();
     assert_eq!(hot.len(), 2, "{led:?}");
+    let front = led.iter().position(|groups| *groups == hot).unwrap();
+    let mut keeping: Vec<_> = hot.iter().map(|group| scene.keeping(front, *group)).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _over = OverAtEnd(&stop);
@@ -352,7 +370,13 @@ pub(crate) fn a_hot_process_hands_over() {
         }
         println!("groups {hot:?} are led apart after {:?}", begun.elapsed());
     });
-    let counts: Vec<usize> = scene.led().iter().map(Vec::len).collect();
+    let led = scene.led();
+    for (group, client) in hot.iter().zip(&mut keeping) {
+        if !led[front].contains(group) {
+            until("who keeps what was handed over is let go", || client.has_ended());
+        }
+    }
+    let counts: Vec<usize> = led.iter().map(Vec::len).collect();
     assert!(counts.iter().all(|count| (1..=2).contains(count)), "{counts:?}");
 }
 

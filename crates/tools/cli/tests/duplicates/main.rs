@@ -100,6 +100,11 @@ fn a_client_of_a_front_that_stands_by_is_served_by_the_one_that_leads() {
 }
 
 #[test]
+fn clients_that_keep_what_they_read_are_told_through_any_front_or_let_go() {
+    standby::nobody_keeps_what_a_former_leader_answered();
+}
+
+#[test]
 fn a_client_behind_tls_is_passed_on_to_a_leader_that_is_believed() {
     standby::behind_tls();
 }

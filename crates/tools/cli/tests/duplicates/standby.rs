@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use evenkeel_testkit::caching::CachingClient;
 use evenkeel_testkit::certificates::Authority;
 use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::story::nobody;
@@ -143,6 +144,38 @@ pub(crate) fn no_client_stays_with_a_former_leader() {
         }
     };
     assert_eq!(answer, Reply::bulk("1"));
+}
+
+/// Clients that keep what they read are told by way of a process that stands by too. When another
+/// one leads, nobody tells them any more: those that were passed on are let go at once, those of
+/// the former leader when it wakes.
+pub(crate) fn nobody_keeps_what_a_former_leader_answered() {
+    let Some(scene) = Scene::set("keeping", |_, _| {}) else { return };
+    let (former, next) = (&scene.world.front, &scene.other);
+    let mut keeping = [
+        CachingClient::connect(next.address, &[]),
+        CachingClient::connect(former.address, &[]),
+        CachingClient::connect(former.address, &["BCAST", "PREFIX", "k"]),
+    ];
+    let mut writer = next.client();
+    for one in &mut keeping {
+        assert_eq!(one.get("k"), Reply::Null);
+    }
+    assert_eq!(writer.ask(&["SET", "k", "1"]), ok());
+    for one in &mut keeping {
+        one.hear_message();
+        assert!(one.keeps.is_empty());
+        assert_eq!(one.get("k"), Reply::bulk("1"));
+    }
+    former.process.signal("-STOP");
+    until("the second leads", || next.has_role("leads"));
+    assert_eq!(next.client().ask(&["SET", "k", "2"]), ok());
+    let [passed_on, others @ ..] = &mut keeping;
+    until("who was passed on is let go", || passed_on.has_ended());
+    former.process.signal("-CONT");
+    until("the others are let go", || others.iter_mut().all(CachingClient::has_ended));
+    let mut again = CachingClient::connect(next.address, &[]);
+    assert_eq!(again.get("k"), Reply::bulk("2"));
 }
 
 /// TLS ends at the process that the client reaches; the leader is believed by `relay_tls`.

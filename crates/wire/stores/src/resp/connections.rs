@@ -177,21 +177,55 @@ pub struct Line {
     pub user: String,
     pub lib_name: String,
     pub lib_version: String,
+    pub tracked: Tracked,
+}
+
+/// How a connection tracks what it reads (`CLIENT TRACKING`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tracked {
+    /// It does.
+    pub is_on: bool,
+    /// Whoever should be told in its place is gone.
+    pub is_broken: bool,
+    /// It is told of keys by their prefixes.
+    pub is_bcast: bool,
+    /// Who is told in its place; 0: itself, -1: it does not track.
+    pub redirect: i64,
+}
+
+impl Default for Tracked {
+    fn default() -> Self {
+        Self { is_on: false, is_broken: false, is_bcast: false, redirect: -1 }
+    }
+}
+
+impl Tracked {
+    const fn flags(self) -> &'static str {
+        match (self.is_on, self.is_broken, self.is_bcast) {
+            (false, ..) => "",
+            (_, false, false) => "t",
+            (_, true, false) => "tR",
+            (_, false, true) => "tB",
+            (_, true, true) => "tRB",
+        }
+    }
 }
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flags = match (self.kind, self.multi) {
             (Kind::PubSub, _) => "P",
+            (_, -1) if self.tracked.is_on => "",
             (_, -1) => "N",
             _ => "x",
         };
+        let tracks = self.tracked.flags();
         writeln!(
             f,
-            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 \
-             ssub=0 multi={} qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll=0 \
-             omem={} tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={} \
-             lib-ver={}",
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags}{tracks} db={} \
+             sub=0 psub=0 ssub=0 multi={} qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 \
+             rbp=0 obl={} oll=0 omem={} tot-mem={} events=r cmd={} user={} redir={} resp={} \
+             lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local,
@@ -206,6 +240,7 @@ impl fmt::Display for Line {
             self.out_bytes,
             self.command,
             self.user,
+            self.tracked.redirect,
             self.protocol,
             self.lib_name,
             self.lib_version,
@@ -247,6 +282,7 @@ mod tests {
             user: "default".to_owned(),
             lib_name: String::new(),
             lib_version: String::new(),
+            tracked: Tracked::default(),
         }
     }
 

@@ -56,6 +56,7 @@ pub mod replication;
 pub mod reply;
 pub mod request;
 pub mod rewrite;
+pub mod script_calls;
 pub mod scripts;
 pub mod settings;
 mod sha1;

@@ -92,9 +92,34 @@ pub fn is_changeable(name: &[u8]) -> bool {
     CHANGEABLE.iter().any(is_it)
 }
 
-/// Whether a setting is one of who stands before the servers: `timeout`, whose clients they are.
+/// How many keys are noted for clients that track them.
+pub const TRACKED_KEYS: &[u8] = b"tracking-table-max-keys";
+
+/// Whether a setting is one of who stands before the servers, whose clients they are: `timeout`,
+/// and [`TRACKED_KEYS`].
 pub fn is_own(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"timeout")
+    name.eq_ignore_ascii_case(b"timeout") || name.eq_ignore_ascii_case(TRACKED_KEYS)
+}
+
+/// Whether such a setting may have this value.
+///
+/// # Errors
+/// Why not, in Redis's words.
+pub fn check_own(name: &[u8], value: &[u8]) -> Result<(), &'static str> {
+    match name.eq_ignore_ascii_case(TRACKED_KEYS) {
+        true => keys_max(value).map(drop),
+        false => idle_max(value).map(drop),
+    }
+}
+
+/// A number of keys; 0 = any.
+///
+/// # Errors
+/// Why it is none, in Redis's words.
+pub fn keys_max(value: &[u8]) -> Result<usize, &'static str> {
+    let number = integer(value).ok_or("argument couldn't be parsed into an integer")?;
+    usize::try_from(number)
+        .map_err(|_| "argument must be between 0 and 9223372036854775807 inclusive")
 }
 
 /// How long a connection may idle, as `timeout` says it; `None` = for ever.

@@ -24,6 +24,9 @@ const NO_NUMBERS: &str = "ERR a service of several groups of partitions has a se
 const NO_AUTH: &str = "NOAUTH Authentication required.";
 pub(super) const NO_MONITOR: &str = "ERR MONITOR shows what one group of partitions takes: ask for \
     it at that group's own door, as a client of Redis Cluster";
+pub(super) const NO_TRACKING: &str = "ERR a service of several groups of partitions has a session \
+    with each for a client, which cannot tell it of changes in one order: track keys as a client \
+    of Redis Cluster, at each group's own door";
 const WAITS_FOR_SEVERAL: &str = "CROSSSLOT Keys in request don't hash to the same slot: a command \
     that waits cannot wait in several groups of partitions, give its keys a common {tag}";
 
@@ -68,6 +71,11 @@ impl Asked<'_> {
 
     pub(super) fn is(&self, word: &str) -> bool {
         self.arguments.is(1, word)
+    }
+
+    /// It is about what a client keeps of what it reads.
+    pub(super) fn tracks(&self) -> bool {
+        self.is("tracking") || self.is("caching")
     }
 
     fn reach(&self) -> Reach {
@@ -361,6 +369,7 @@ impl Client {
             Local::Client if asked.is("reply") && arguments.len() == 3 => self.wants(asked),
             Local::Acl if asked.is("load") && arguments.len() == 2 => self.load_users(asked),
             Local::Client if asked.is("kill") || asked.is("unblock") => self.refuse(NO_NUMBERS),
+            Local::Client if asked.tracks() => self.refuse(NO_TRACKING),
             Local::Monitor => self.refuse(NO_MONITOR),
             Local::Token => {
                 let at = self.router.door.clone();

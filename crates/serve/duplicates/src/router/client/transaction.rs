@@ -6,7 +6,7 @@
 use super::super::backend::{Kind, Owed};
 use super::super::said::Said;
 use super::Client;
-use super::taking::{Asked, HOME, NO_MONITOR, Place};
+use super::taking::{Asked, HOME, NO_MONITOR, NO_TRACKING, Place};
 use evenkeel_stores::resp::commands::{Class, Local, refusals};
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::locate::CROSSING;
@@ -74,6 +74,7 @@ impl Client {
                 return self.refuse(SAID_WITHIN);
             }
             Some(Local::Monitor) => return self.refuse(NO_MONITOR),
+            Some(Local::Client) if asked.tracks() => return self.refuse(NO_TRACKING),
             _ if asked.is_of_all() => return self.refuse(refusals::WHOLE_IN_MULTI),
             _ => {}
         }

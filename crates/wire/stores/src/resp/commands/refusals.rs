@@ -40,9 +40,6 @@ pub(super) const SUBCOMMAND: &str = "ERR this subcommand is not offered here: it
 pub(crate) const POP: &str = "ERR SPOP chooses another member at each duplicate: read \
     one with SRANDMEMBER and remove it with SREM";
 
-/// Of `CLIENT TRACKING`.
-pub const TRACKING: &str = "ERR client tracking is not offered here: keep values in the client for \
-    a time of your own, or read them with consistency eventual";
 /// Of what would change users, where they are in a file.
 pub const USERS: &str = "ERR users are those of the service's acl_file: change it, then ACL LOAD";
 /// The same where there is no such file.
@@ -106,7 +103,6 @@ pub struct Subcommands {
 /// All such subcommands; those of `CLUSTER` where it is taken at all.
 pub const SUBCOMMANDS: &[Subcommands] = &[
     Subcommands { of: "acl", names: &["deluser", "save", "setuser"], why: &[USERS, NO_USERS] },
-    Subcommands { of: "client", names: &["tracking"], why: &[TRACKING] },
     Subcommands { of: "cluster", names: CLUSTER_CHANGING, why: &[CLUSTER_CHANGES] },
     Subcommands { of: "config", names: &["rewrite"], why: &[CONFIG_REWRITE] },
     Subcommands { of: "module", names: &["load", "loadex", "unload"], why: &[MODULES] },

@@ -14,7 +14,7 @@ use evenkeel_stores::resp::reply::{elements, field, integer, payload};
 
 /// A group that entries may be delivered of.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Read {
+pub struct Read {
     database: u8,
     key: Box<[u8]>,
     group: Box<[u8]>,
@@ -23,7 +23,7 @@ pub(super) struct Read {
 }
 
 /// The groups of these commands, each once.
-pub(super) fn of(commands: &[u8]) -> Vec<Read> {
+pub fn of(commands: &[u8]) -> Vec<Read> {
     let mut found: Vec<Read> = Vec::new();
     databases::for_each(commands, |known| {
         let Some((database, command, arguments)) = known else { return };
@@ -42,7 +42,7 @@ pub(super) fn of(commands: &[u8]) -> Vec<Read> {
 }
 
 /// Asks for all of them behind what was written; how many answers come.
-pub(super) fn ask(reads: &[Read], out: &mut Vec<u8>) -> u32 {
+pub fn ask(reads: &[Read], out: &mut Vec<u8>) -> u32 {
     for read in reads {
         write_within(out, read.database, |out| {
             encode::command(out, &[b"XINFO", b"GROUPS", &read.key]);
@@ -56,7 +56,7 @@ fn answers(reads: &[Read]) -> u32 {
 }
 
 /// Takes these answers out of that to `EXEC`, where they stand before the last.
-pub(super) fn take(reads: &mut [Read], reply: &[u8]) -> Vec<u8> {
+pub fn take(reads: &mut [Read], reply: &[u8]) -> Vec<u8> {
     let all: Vec<&[u8]> = elements(reply).collect();
     let Some(first) = all.len().checked_sub(1 + answers(reads) as usize) else {
         return reply.to_vec(); // it is taken for what it is not, and given up
@@ -91,7 +91,7 @@ fn tell(read: &Read, answer: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Has the others count what a command has delivered, if it did anything.
-pub(super) fn restate(reads: &[Read], group: &mut Group) {
+pub fn restate(reads: &[Read], group: &mut Group) {
     let is_any = group.count > 0;
     for read in reads.iter().filter(|read| !read.told.is_empty() && is_any) {
         group.commands.extend_from_slice(&read.told);

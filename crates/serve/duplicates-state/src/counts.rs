@@ -9,60 +9,74 @@ use evenkeel_ordered::{Dropped, Sequence};
 
 /// Counters since the service began.
 #[derive(Debug)]
-pub(super) struct Counts {
+pub struct Counts {
     /// Since when.
-    pub(super) since: Instant,
+    pub since: Instant,
     /// By partition, as far as there was something to count.
     partitions: Vec<PartitionCounts>,
-    pub(super) clients: u64,
+    /// Connections of clients that are open.
+    pub clients: u64,
     /// What clients were told instead of an answer.
-    pub(super) errors: ErrorCounts,
-    pub(super) writes: u64,
-    pub(super) refused: u64,
+    pub errors: ErrorCounts,
+    /// Writes that got their places.
+    pub writes: u64,
+    /// Commands answered with an error of ours.
+    pub refused: u64,
     /// Keys that were compared.
-    pub(super) compared: u64,
+    pub compared: u64,
     /// Keys that were removed because they had expired.
-    pub(super) expired: u64,
-    pub(super) replayed: u64,
-    pub(super) copied: u64,
+    pub expired: u64,
+    /// Writes of the log that duplicates were given again.
+    pub replayed: u64,
+    /// Keys that duplicates were filled with from others.
+    pub copied: u64,
     /// Keys that went to another partition.
-    pub(super) moved_keys: u64,
-    pub(super) recorded: u64,
-    pub(super) uncertain_writes: u64,
-    pub(super) lost_reads: u64,
+    pub moved_keys: u64,
+    /// Keys whose values went into the log.
+    pub recorded: u64,
+    /// Writes whose clients were told that nobody knows yet.
+    pub uncertain_writes: u64,
+    /// Reads whose duplicates went away.
+    pub lost_reads: u64,
     /// Clients that did not read what they subscribed to.
-    pub(super) subscribers_cut_off: u64,
-    pub(super) servers: Vec<ServerCounts>,
+    pub subscribers_cut_off: u64,
+    /// By number of the duplicate.
+    pub servers: Vec<ServerCounts>,
 }
 
 /// Of one partition.
 #[derive(Debug, Default)]
-pub(super) struct PartitionCounts {
+pub struct PartitionCounts {
     /// The last write that got its place in its stream.
-    pub(super) last: Sequence,
-    /// Copies of reads and of writes that went to duplicates.
-    pub(super) read_copies: u64,
-    pub(super) write_copies: u64,
+    pub last: Sequence,
+    /// Copies of reads that went to duplicates.
+    pub read_copies: u64,
+    /// The same of writes.
+    pub write_copies: u64,
     /// Writes answered differently, and keys and duplicates found to differ.
-    pub(super) found: u64,
-    /// Duplicates that had differed and were filled again from another, or from the log.
-    pub(super) copied_again: u64,
-    pub(super) restored_again: u64,
-    /// Latencies to clients, from the command to enough answers.
-    pub(super) reads: Recorder,
-    pub(super) wrote: Recorder,
+    pub found: u64,
+    /// Duplicates that had differed and were filled again from another.
+    pub copied_again: u64,
+    /// The same from the log.
+    pub restored_again: u64,
+    /// Latencies of reads to clients, from the command to enough answers.
+    pub reads: Recorder,
+    /// The same of writes.
+    pub wrote: Recorder,
 }
 
 /// Of one duplicate.
 #[derive(Debug, Default)]
-pub(super) struct ServerCounts {
-    pub(super) drops: [u64; 5],
+pub struct ServerCounts {
+    /// Times it was dropped, by [`Dropped`].
+    pub drops: [u64; 5],
     /// From sending to its own answer, whether it was first or not.
-    pub(super) answers: Recorder,
+    pub answers: Recorder,
 }
 
 impl Counts {
-    pub(super) fn new(servers: usize, since: Instant) -> Self {
+    /// Nothing, of so many duplicates.
+    pub fn new(servers: usize, since: Instant) -> Self {
         Self {
             since,
             partitions: Vec::new(),
@@ -84,45 +98,48 @@ impl Counts {
     }
 
     /// There is one more duplicate, or another one of this number.
-    pub(super) fn renew(&mut self, server: usize) {
+    pub fn renew(&mut self, server: usize) {
         match self.servers.get_mut(server) {
             Some(place) => *place = ServerCounts::default(),
             None => self.servers.push(ServerCounts::default()),
         }
     }
 
-    pub(super) fn dropped(&mut self, server: usize, why: Dropped) {
+    /// A duplicate was given up.
+    pub fn dropped(&mut self, server: usize, why: Dropped) {
         self.servers[server].drops[why as usize] += 1;
     }
 
+    /// A duplicate has answered, so long after it was asked.
     #[inline]
-    pub(super) fn answered(&mut self, server: usize, latency: Duration) {
+    pub fn answered(&mut self, server: usize, latency: Duration) {
         self.servers[server].answers.record(latency);
     }
 
+    /// A client was answered, so long after its command.
     #[inline]
-    pub(super) fn done(&mut self, partition: usize, is_write: bool, latency: Duration) {
+    pub fn done(&mut self, partition: usize, is_write: bool, latency: Duration) {
         let of = self.of(partition);
         if is_write { of.wrote.record(latency) } else { of.reads.record(latency) }
     }
 
     /// Writes and reads that were answered.
-    pub(super) fn accesses(&self) -> u64 {
+    pub fn accesses(&self) -> u64 {
         self.partitions.iter().map(|of| of.wrote.count() + of.reads.count()).sum()
     }
 
     /// Whatever was found to differ.
-    pub(super) fn disagreements(&self) -> u64 {
+    pub fn disagreements(&self) -> u64 {
         self.partitions.iter().map(|of| of.found).sum()
     }
 
     /// Latencies of reads to clients, of all partitions.
-    pub(super) fn reads(&self) -> Recorder {
+    pub fn reads(&self) -> Recorder {
         self.all(|of| &of.reads)
     }
 
     /// The same of writes.
-    pub(super) fn wrote(&self) -> Recorder {
+    pub fn wrote(&self) -> Recorder {
         self.all(|of| &of.wrote)
     }
 
@@ -136,7 +153,7 @@ impl Counts {
 
     /// What is counted of a partition.
     #[inline]
-    pub(super) fn of(&mut self, partition: usize) -> &mut PartitionCounts {
+    pub fn of(&mut self, partition: usize) -> &mut PartitionCounts {
         while self.partitions.len() <= partition {
             self.partitions.push(PartitionCounts::default());
         }
@@ -144,11 +161,12 @@ impl Counts {
     }
 
     /// Something differs between duplicates of a partition.
-    pub(super) fn found(&mut self, partition: usize) {
+    pub fn found(&mut self, partition: usize) {
         self.of(partition).found += 1;
     }
 
-    pub(super) const fn given_up(&mut self, is_write: bool) {
+    /// A client's access has no answer.
+    pub const fn given_up(&mut self, is_write: bool) {
         if is_write { self.uncertain_writes += 1 } else { self.lost_reads += 1 }
     }
 }

@@ -13,22 +13,23 @@ const WORD_BYTES_MAX: usize = 31;
 
 /// Counted since the process began, or `CONFIG RESETSTAT`.
 #[derive(Debug, Default)]
-pub(super) struct ErrorCounts {
+pub struct ErrorCounts {
     of: BTreeMap<Box<[u8]>, u64>,
-    pub(super) total: u64,
+    /// Of any word.
+    pub total: u64,
 }
 
 impl ErrorCounts {
     /// A client is answered.
     #[inline]
-    pub(super) fn note(&mut self, answer: &[u8]) {
+    pub fn note(&mut self, answer: &[u8]) {
         if matches!(answer.first(), Some(b'-' | b'!')) {
             self.count(answer);
         }
     }
 
     /// A client's `EXEC` is answered.
-    pub(super) fn note_each(&mut self, answer: &[u8]) {
+    pub fn note_each(&mut self, answer: &[u8]) {
         match answer.first() {
             Some(b'*') => reply::elements(answer).for_each(|it| self.note(it)),
             _ => self.note(answer),
@@ -54,7 +55,7 @@ impl ErrorCounts {
     }
 
     /// `errorstat_ERR:count=3` of each.
-    pub(super) fn lines(&self) -> String {
+    pub fn lines(&self) -> String {
         let words = self.of.iter().map(|(word, count)| (String::from_utf8_lossy(word), count));
         words.map(|(word, count)| format!("errorstat_{word}:count={count}\r\n")).collect()
     }
