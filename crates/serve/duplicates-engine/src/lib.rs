@@ -50,6 +50,7 @@
 //! | `moving.rs` | what another partition gets of a shard that moves there |
 //! | `judge.rs` | which changes of the layout are taken |
 //! | `replay.rs` | what a duplicate that comes back needs, and how it gets what the log has |
+//! | `refused.rs` | who refused a write lacks it, whatever its watermark says |
 //! | `layout.rs` | partitions and duplicates that come and go |
 //! | `counts.rs`, `error_counts.rs`, [`state`] | what is counted; how everything stands |
 //! | `clients.rs` | who asked, and the order of their answers |
@@ -98,6 +99,7 @@ mod places;
 mod read_counts;
 mod read_order;
 mod reading;
+mod refused;
 mod replay;
 mod scan;
 mod scripts;
@@ -167,6 +169,7 @@ pub use moving::Move;
 use pause::Pause;
 pub use reading::RETRIES_MAX as READ_RETRIES_MAX;
 use reading::Reads;
+use refused::Refusals;
 use scan::Scans;
 pub use state_pass::StatePass;
 use streams::Streams;
@@ -269,6 +272,7 @@ pub struct Inner {
     effects: Effects,
     scripts: Scripts,
     expiry: Expiry,
+    refusals: Refusals,
     /// What is done again.
     late: Vec<WasLate>,
     /// The last database that may have keys.
@@ -423,6 +427,7 @@ impl Engine {
             effects: Effects::default(),
             scripts: Scripts::default(),
             expiry: Expiry::default(),
+            refusals: Refusals::default(),
             late: Vec::new(),
             database_last: 0,
         };

@@ -31,7 +31,8 @@ impl Inner {
         let partition = self.members.partition(server);
         let live = self.members.live(partition);
         // What it says to have is not what it has.
-        let is_diverged = self.servers[server].quarantine.is_some();
+        let lacks = looked.watermark.is_some_and(|mark| self.lacks_refused(server, mark));
+        let is_diverged = lacks || self.servers[server].quarantine.is_some();
         let renamed = |mark| self.history.renamed(partition, mark).unwrap_or(NOBODYS);
         let watermark = looked.watermark.map(renamed);
         let watermark = if is_diverged { Some(NOBODYS) } else { watermark };
@@ -50,7 +51,7 @@ impl Inner {
         }
         if let Rejoin::Replay { after } = rejoin
             && !is_alone
-            && !self.can_follow(partition, after)
+            && (!self.can_follow(partition, after) || self.has_undone(partition, after))
         {
             rejoin = self.filled_instead(partition)?;
         }
@@ -113,6 +114,7 @@ impl Inner {
             if is_copied { of.copied_again += 1 } else { of.restored_again += 1 }
         }
         self.servers[server].is_restored = false;
+        self.refusals.forget(server);
         self.members.caught_up(server, last);
         self.replan_reads();
         self.servers[server].error = None;

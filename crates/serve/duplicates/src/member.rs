@@ -158,6 +158,12 @@ async fn attempt(
     let label = us.label();
     let mut ordered = connect(&connector, &label).await?;
     let mut free = connect(&connector, &label).await?;
+    let lacked = engine.look().first_refused(server);
+    if let (Some(lacked), Connector::Tcp { .. }) = (lacked, &connector) {
+        // Before anything that it may refuse as well: this process may end until it takes that.
+        let told = fencing::disown(&mut ordered, &us, lacked).await;
+        let _ = told.inspect_err(|error| tracing::info!(server, %error, "it is not disowned"));
+    }
     check(engine, server, &connector, &mut ordered).await?;
     // What a connection before this one had sent may still be on its way to being applied: only
     // when it has ended is it known how far the server came.
