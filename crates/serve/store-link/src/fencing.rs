@@ -384,8 +384,8 @@ pub async fn empty(link: &mut Link, us: &Us, connector: &Connector) -> Result<()
     Err(FencingError::Passing(format!("{address}: {text}")))
 }
 
-/// Has a duplicate of ours that lacks a write, from this one on, say so to whoever leads next, if its
-/// watermark tells that it has that: without an epoch it is one that was emptied. That takes no
+/// Has a duplicate of ours that lacks a write, from this one on, say so to whoever leads next, if
+/// its watermark tells that it has that: without an epoch it is one that was emptied. That takes no
 /// memory of it, which it may have refused the write for; a transaction does. Whoever signs it
 /// between the two sees that, since this connection is an earlier one's then ([`fence`]).
 ///
