@@ -87,6 +87,12 @@ impl Clocks {
         (lead.saturating_add(MARGIN_MS), lag.saturating_add(MARGIN_MS))
     }
 
+    /// By how many ms one that comes back may be ahead of ours, however far from the others it is,
+    /// with the margin.
+    pub fn lead_ms(&self, server: usize) -> i64 {
+        self.bounds(ServerSet::only(server)).0
+    }
+
     /// By how many ms the fastest of these is ahead of ours at least: so much too early a time to
     /// live ends there that is counted from our time. Negative where all are behind.
     pub fn ahead_ms(&self, live: ServerSet) -> i64 {
@@ -137,6 +143,7 @@ mod tests {
         }
         assert_eq!(clocks.apart(all), ServerSet::only(1));
         assert_eq!((clocks.bounds(all).0, clocks.ahead_ms(all)), (10 + MARGIN_MS, 10));
+        assert_eq!(clocks.lead_ms(1), 3_600_000 + MARGIN_MS, "what it does itself goes by it");
         let two: ServerSet = (0..2).collect();
         assert_eq!(clocks.apart(two), ServerSet::EMPTY);
         assert_eq!(clocks.ahead_ms(two), 3_600_000);

@@ -64,7 +64,7 @@ impl Inner {
             self.tell_shown();
             return Ok(());
         };
-        let reported = owed.refusal();
+        let reported = owed.refusal().or_else(|| refused_within(&owed, reply));
         // The last one is not dropped for what it cannot do (out of memory, most of the time): the
         // others could not either, and with it everything would be gone.
         let is_access = owed.is_access();
@@ -72,12 +72,14 @@ impl Inner {
         let is_last = is_access && self.members.live(partition) == ServerSet::only(server);
         let is_refusal = reply::blame(reported.unwrap_or(reply)) == Some(Blame::Server);
         if is_refusal && !is_last {
-            let Some(state) = self.connection(server, connection, kind) else { return Err(None) };
             tracing::warn!(server, reply = %String::from_utf8_lossy(reply), "a duplicate failed");
+            self.refused(server, &owed);
+            let Some(state) = self.connection(server, connection, kind) else { return Err(None) };
             state.owed.push_front(owed); // it did not answer: it is dropped with all it owes
             return Err(Some(Dropped::Failed));
         }
         if is_refusal && let Owed::Access { call } | Owed::Group { call, .. } = &owed {
+            self.refused_by_last(partition, *call);
             self.doubt_deadlines(*call);
         }
         match owed {
@@ -286,6 +288,17 @@ impl Inner {
         self.members.answered(self.now, source, None);
         self.give(copy, dump, reply::integer(reply).unwrap_or(-2));
     }
+}
+
+/// What of a group its server refused where the group was begun: a right was taken away between the
+/// two. The watermark behind it was written.
+fn refused_within<'a>(owed: &Owed, reply: &'a [u8]) -> Option<&'a [u8]> {
+    let is_group = matches!(owed, Owed::Group { .. } | Owed::Replayed { .. } | Owed::Moved { .. });
+    // Most have no error.
+    if !is_group || reply.first() != Some(&b'*') || !reply.contains(&b'-') {
+        return None;
+    }
+    reply::elements(reply).find(|element| reply::blame(element) == Some(Blame::Server))
 }
 
 /// What the client of a group is answered; `None` where it was not done as a whole.

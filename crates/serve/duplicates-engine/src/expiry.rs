@@ -352,10 +352,13 @@ impl Inner {
         }
     }
 
-    /// Whether a duplicate of a partition that has these writes may still do the later ones: none
-    /// of their keys has expired since.
-    pub fn can_follow(&self, partition: usize, after: Sequence) -> bool {
-        let until = self.expiry.deadlines.until((self.expiry.unix_ms)());
+    /// Whether a duplicate that has these writes may still do the later ones: none of their keys
+    /// has expired since, for the others or by its own clock, which may be far ahead of theirs.
+    pub fn can_follow(&self, server: usize, after: Sequence) -> bool {
+        let partition = self.members.partition(server);
+        let now = (self.expiry.unix_ms)();
+        let own = now.saturating_add(self.expiry.clocks.lead_ms(server));
+        let until = self.expiry.deadlines.until(now).max(own);
         self.expiry.due_writes.get(partition).is_none_or(|it| it.can_follow(after, until))
     }
 
@@ -464,6 +467,22 @@ impl Inner {
         self.go_by_clocks();
     }
 
+    /// The time by which clocks are compared, in µs since 1970: it is never set.
+    #[expect(clippy::unused_self, reason = "who asks has a service")]
+    pub fn clock_us(&self) -> i64 {
+        now_us()
+    }
+
+    /// One that was reached anew has told its time, for which it was asked then, in µs since 1970.
+    pub fn clock_told(&mut self, server: usize, sent_unix_us: i64, reply: &[u8]) {
+        let came = now_us();
+        let mut parts = elements(reply).map(|it| payload(it).and_then(commands::integer));
+        if let (Some(Some(seconds)), Some(Some(micros))) = (parts.next(), parts.next()) {
+            let told = seconds.saturating_mul(1_000_000).saturating_add(micros);
+            self.expiry.clocks.told(server, (sent_unix_us, came), told);
+        }
+    }
+
     fn go_by_clocks(&mut self) {
         let live = self.all_live();
         self.expiry.deadlines.read(&self.expiry.clocks, live);
@@ -542,13 +561,8 @@ impl Inner {
         self.members.answered(self.now, server, None);
         match asking {
             Asking::Clock { sent_unix_us } => {
-                let came = now_us();
-                let mut parts = elements(reply).map(|it| payload(it).and_then(commands::integer));
-                if let (Some(Some(seconds)), Some(Some(micros))) = (parts.next(), parts.next()) {
-                    let told = seconds.saturating_mul(1_000_000).saturating_add(micros);
-                    self.expiry.clocks.told(server, (sent_unix_us, came), told);
-                    self.go_by_clocks();
-                }
+                self.clock_told(server, sent_unix_us, reply);
+                self.go_by_clocks();
             }
             Asking::Page { number } if number == self.expiry.number => self.page_listed(reply),
             Asking::Deadline { number, key } if number == self.expiry.number => {

@@ -41,6 +41,7 @@ impl Inner {
             None => self.servers.push(Server::default()),
         }
         self.counts.renew(server);
+        self.refusals.forget(server);
         self.replan_reads();
         Some(server)
     }

@@ -50,6 +50,7 @@
 //! | `moving.rs` | what another partition gets of a shard that moves there |
 //! | `judge.rs` | which changes of the layout are taken |
 //! | `replay.rs` | what a duplicate that comes back needs, and how it gets what the log has |
+//! | `refused.rs` | who refused a write lacks it, whatever its watermark says |
 //! | `layout.rs` | partitions and duplicates that come and go |
 //! | `state.rs` | how everything stands, from what is counted ([`evenkeel_duplicates_state`]) |
 //! | `clients.rs` | who asked, and the order of their answers |
@@ -95,6 +96,7 @@ mod pause;
 mod places;
 mod read_order;
 mod reading;
+mod refused;
 mod replay;
 mod scan;
 mod scripts;
@@ -166,6 +168,7 @@ pub use moving::Move;
 use pause::Pause;
 pub use reading::RETRIES_MAX as READ_RETRIES_MAX;
 use reading::Reads;
+use refused::Refusals;
 use scan::Scans;
 pub use state_pass::StatePass;
 use streams::Streams;
@@ -267,6 +270,7 @@ pub struct Inner {
     effects: Effects,
     scripts: Scripts,
     expiry: Expiry,
+    refusals: Refusals,
     /// What is done again.
     late: Vec<WasLate>,
     /// The last database that may have keys.
@@ -422,6 +426,7 @@ impl Engine {
             effects: Effects::default(),
             scripts: Scripts::default(),
             expiry: Expiry::default(),
+            refusals: Refusals::default(),
             late: Vec::new(),
             database_last: 0,
         };

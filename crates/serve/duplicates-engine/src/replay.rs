@@ -31,7 +31,8 @@ impl Inner {
         let partition = self.members.partition(server);
         let live = self.members.live(partition);
         // What it says to have is not what it has.
-        let is_diverged = self.servers[server].quarantine.is_some();
+        let lacks = looked.watermark.is_some_and(|mark| self.lacks_refused(server, mark));
+        let is_diverged = lacks || self.servers[server].quarantine.is_some();
         let renamed = |mark| self.history.renamed(partition, mark).unwrap_or(NOBODYS);
         let watermark = looked.watermark.map(renamed);
         let watermark = if is_diverged { Some(NOBODYS) } else { watermark };
@@ -50,7 +51,7 @@ impl Inner {
         }
         if let Rejoin::Replay { after } = rejoin
             && !is_alone
-            && !self.can_follow(partition, after)
+            && (!self.can_follow(server, after) || self.has_undone(partition, after))
         {
             rejoin = self.filled_instead(partition)?;
         }
@@ -113,6 +114,7 @@ impl Inner {
             if is_copied { of.copied_again += 1 } else { of.restored_again += 1 }
         }
         self.servers[server].is_restored = false;
+        self.refusals.forget(server);
         self.members.caught_up(server, last);
         self.replan_reads();
         self.servers[server].error = None;
@@ -207,6 +209,35 @@ mod tests {
             }
             Err(FencingError::Passing(why) | FencingError::Fenced(why)) => Some(why),
         }
+    }
+
+    /// For it the key has expired, and `INCR` would make a new one.
+    #[test]
+    fn one_whose_clock_is_far_ahead_does_not_do_again_what_has_expired_for_it() {
+        let mut world = World::start(3, |_| {});
+        let client = world.client();
+        assert!(world.tell(client, &["INCR", "k"]));
+        assert!(world.tell(client, &["PEXPIRE", "k", "60000"]));
+        world.lose(2, Dropped::Lost);
+        assert!(world.tell(client, &["INCR", "k"]));
+        let after = |world: &World, sequence| {
+            let watermark = Some(Position { epoch: Epoch(1), sequence: Sequence(sequence) });
+            let look = Look { epoch: Epoch(1), watermark, holds_data: true, database_last: 0 };
+            world.engine.borrow().needed(2, look).ok()
+        };
+        let replayed = |sequence| Some(Rejoin::Replay { after: Sequence(sequence) });
+        let tells = |world: &World, ahead_s: u64| {
+            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            let now = since.unwrap().as_secs();
+            let told = format!("*2\r\n$10\r\n{}\r\n$1\r\n0\r\n", now + ahead_s);
+            let sent = i64::try_from(now * 1_000_000).unwrap();
+            world.engine.borrow().clock_told(2, sent, told.as_bytes());
+        };
+        tells(&world, 30);
+        assert_eq!(after(&world, 2), replayed(2));
+        tells(&world, 90);
+        assert_eq!(after(&world, 2), Some(Rejoin::Copy));
+        assert_eq!(after(&world, 3), replayed(3), "it lacks nothing");
     }
 
     /// Both would do all writes again, one before a key's deadline and the other behind it.

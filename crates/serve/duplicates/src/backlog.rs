@@ -1,5 +1,6 @@
-//! What duplicates keep of their replication streams, as the log of a service that has none on a
-//! disk: whoever leads next reads it there.
+//! What duplicates keep of their replication streams, as the log for whoever leads next: it has
+//! none, or one of an earlier term. Where the log is on a disk, what cannot be read is only missed:
+//! the others are copied then.
 //!
 //! A Redis keeps the last bytes of its stream (`repl-backlog-size`) once somebody has asked for it
 //! ([`follow`]), and tells them from any byte on. Where commands end in it is noted in its stamp
@@ -16,6 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_ordered::{Epoch, Position, Sequence, Stretch};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::config::Connector;
@@ -27,10 +29,17 @@ use evenkeel_store_link::inbox::Inbox;
 use evenkeel_stores::resp::backlog::{Landmarks, Line, LineBuilder, StreamPlace, is_beginning};
 use evenkeel_stores::resp::replication::{Event, ReplicationParser};
 use evenkeel_stores::resp::request::Limits;
-use evenkeel_wal::{Log, LogError, RecordKind};
+use evenkeel_wal::{Log, LogError, LogPlace, RecordKind};
 
-/// How often it is noted where the stream of a duplicate is that is written to.
-const NOTE_EVERY: Duration = Duration::from_secs(1);
+/// How often it is noted where the stream of a duplicate is that is written to: before a quarter of
+/// what is kept has passed, if that is sooner.
+const NOTE_EVERY: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(1);
+/// Looks after which one that is not written to is noted as well: it may have dropped its stream,
+/// which a Redis does after an hour without replicas.
+const NOTE_ANYWAY: u32 = 600;
+/// How long a process that ends waits until it is noted where streams are.
+const LAST_WITHIN: Duration = Duration::from_millis(250);
 /// How long the next bytes of a backlog may take.
 const NEXT_WITHIN: Duration = Duration::from_secs(2);
 /// What is appended to the log at once.
@@ -45,20 +54,43 @@ pub(super) async fn begin(
     us: &Us,
     link: &mut Link,
 ) -> Result<(), FencingError> {
-    let mut opener = None;
+    let place = opened(connector, us, link).await?;
+    fencing::note_landmark(link, us, &place).await
+}
+
+/// Where the stream of a duplicate is, which keeps it from now on.
+async fn opened(
+    connector: &Connector,
+    us: &Us,
+    link: &mut Link,
+) -> Result<StreamPlace, FencingError> {
+    let no = |why: &str| {
+        let text = "it keeps no replication backlog, which is the log for who leads next";
+        Err(FencingError::Passing(format!("{connector}: {text}{why}")))
+    };
+    if let Some(place) = place(link).await? {
+        return Ok(place);
+    }
+    let asking = follow::as_replica(connector, &us.label()).await?;
+    let mut opener = follow::ask_for_snapshot(asking).await?;
     let (times, apart) = follow::KEPT_BY_NOW;
+    let mut said = Inbox::default();
     for _ in 0..times {
         if let Some(place) = place(link).await? {
-            return fencing::note_landmark(link, us, &place).await;
+            return Ok(place);
         }
-        if opener.is_none() {
-            let asking = follow::as_replica(connector, &us.label()).await?;
-            opener = Some(follow::ask_for_snapshot(asking).await?);
+        let reading = poll_fn(|context| said.poll_read(pin!(&mut opener), context));
+        let count = timeout(apart, reading).await.ok().transpose()?;
+        match count {
+            Some(0) => break,
+            Some(_) if said.filled().starts_with(b"-") => {
+                return no(&format!(" ({})", String::from_utf8_lossy(said.filled()).trim_end()));
+            }
+            Some(_) => sleep(apart).await, // its snapshot begins
+            None => {}
         }
-        sleep(apart).await;
     }
-    let text = "it keeps no replication backlog, which is the log where log = \"memory\"";
-    Err(FencingError::Passing(format!("{connector}: {text}")))
+    no("")
 }
 
 async fn place(link: &mut Link) -> io::Result<Option<StreamPlace>> {
@@ -68,9 +100,11 @@ async fn place(link: &mut Link) -> io::Result<Option<StreamPlace>> {
 /// Notes where the stream of a duplicate is, again and again while it is written to, for as long as
 /// these connections to it are in use. What fails is tried again: it is of use only later.
 pub(super) async fn keep(engine: Rc<Engine>, server: usize, connection: u64) {
-    let (mut link, mut noted) = (None, 0);
+    let (mut link, mut noted, mut passed) = (None, 0, 0);
+    let (mut pause, mut last) = (*NOTE_EVERY.end(), None::<StreamPlace>);
     loop {
-        sleep(NOTE_EVERY).await;
+        sleep(pause).await;
+        passed += 1;
         let (connector, us, sent) = {
             let inner = engine.look();
             if inner.servers[server].connection != connection {
@@ -79,25 +113,58 @@ pub(super) async fn keep(engine: Rc<Engine>, server: usize, connection: u64) {
             let sent = inner.members.sent_to(server).0;
             (inner.connectors[server].clone(), inner.us_to(server), sent)
         };
-        if sent == noted {
+        if sent == noted && passed < NOTE_ANYWAY {
+            pause = *NOTE_EVERY.end();
             continue;
         }
         match note(&connector, &us, link.take()).await {
-            Ok(used) => (link, noted) = (Some(used), sent),
+            Ok((used, place)) => {
+                pause = next_pause(pause, last.as_ref(), &place);
+                (link, noted, passed, last) = (Some(used), sent, 0, Some(place));
+            }
             Err(error) => tracing::debug!(server, %error, "where its stream is was not noted"),
         }
     }
 }
 
-async fn note(connector: &Connector, us: &Us, link: Option<Link>) -> io::Result<Link> {
+/// When to note it again, by how much of the stream has come in this time.
+fn next_pause(passed: Duration, last: Option<&StreamPlace>, now: &StreamPlace) -> Duration {
+    let came = last.map_or(0, |last| now.offset.saturating_sub(last.offset)).max(1);
+    let quarters = now.kept_bytes_max as f64 / 4.0 / came as f64;
+    passed.mul_f64(quarters.min(100.0)).clamp(*NOTE_EVERY.start(), *NOTE_EVERY.end())
+}
+
+async fn note(
+    connector: &Connector,
+    us: &Us,
+    link: Option<Link>,
+) -> io::Result<(Link, StreamPlace)> {
     let mut link = match link {
         Some(link) => link,
         None => connect(connector, &us.label()).await?,
     };
-    if let Some(place) = place(&mut link).await? {
-        fencing::note_landmark(&mut link, us, &place).await?;
+    let noted = match place(&mut link).await? {
+        Some(place) => place,
+        None => opened(connector, us, &mut link).await?,
+    };
+    fencing::note_landmark(&mut link, us, &noted).await?;
+    Ok((link, noted))
+}
+
+/// Notes once more where the streams of all live duplicates are, before this process ends.
+pub(super) async fn note_all(engine: &Engine) {
+    let mut noting = JoinSet::new();
+    {
+        let inner = engine.look();
+        for server in (0..inner.servers.len()).filter(|&server| inner.members.is_settled(server)) {
+            let (connector, us) = (inner.connectors[server].clone(), inner.us_to(server));
+            if matches!(connector, Connector::Tcp { .. }) {
+                noting.spawn_local(async move { note(&connector, &us, None).await.map(drop) });
+            }
+        }
     }
-    Ok(link)
+    let all = async { while noting.join_next().await.is_some() {} };
+    let _ = timeout(LAST_WITHIN, all).await; // what is not noted is copied, or was noted before
 }
 
 /// What the stream of a duplicate tells, as far back as it is known and so many bytes of it; `None`
@@ -116,7 +183,10 @@ pub(super) async fn read_line(
 }
 
 /// What a duplicate has done behind this watermark, its last; `None` where that cannot be known.
-async fn read_tail(
+///
+/// # Errors
+/// When the duplicate does not answer.
+pub(super) async fn read_tail(
     connector: &Connector,
     label: &str,
     watermark: Position,
@@ -217,7 +287,22 @@ pub(super) fn stretches(lines: &[(usize, Line)]) -> Vec<Stretch> {
     lines.iter().flat_map(of).collect()
 }
 
+/// Whether a log on a disk can hold what these lines tell. One number is of one write there, while
+/// a duplicate that came back may have told that of another partition's.
+pub(super) fn fit_on_disk(lines: &[(usize, Line)]) -> bool {
+    let of =
+        |(_, line): &(usize, Line)| line.batches.iter().map(|it| it.mark.1).collect::<Vec<_>>();
+    let mut numbers: Vec<u64> = lines.iter().flat_map(of).collect();
+    let count = numbers.len();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.len() == count
+}
+
 /// Gives a log that holds nothing what these lines tell, then begins this epoch, behind this write.
+///
+/// On a disk it is all of this epoch: opened again, it cannot tell what each duplicate has done in
+/// the epochs before, and who has a watermark of those is filled.
 ///
 /// # Errors
 /// As [`Log::commit`].
@@ -225,18 +310,23 @@ pub(super) fn record(
     log: &mut Log,
     lines: Vec<(usize, Line)>,
     (epoch, last): (u64, u64),
+    place: LogPlace,
 ) -> Result<(), LogError> {
     let begins = lines.iter().filter_map(|(_, line)| Some(line.base?.1)).min();
+    let is_on_disk = place == LogPlace::Disk;
+    // What was before the first write nobody can tell from what has been forgotten.
+    let begins = begins.unwrap_or(last).max(u64::from(is_on_disk)).min(last);
     let mut batches: Vec<_> = lines
         .into_iter()
         .flat_map(|(partition, line)| line.batches.into_iter().map(move |it| (partition, it)))
+        .filter(|(_, batch)| batch.mark.1 > begins || !is_on_disk)
         .collect();
     batches.sort_by_key(|(_, batch)| batch.mark.1);
-    log.begin_after(begins.unwrap_or(last).min(last))?;
+    log.begin_after(begins)?;
     let mut bytes = 0;
     for (partition, batch) in batches {
         let (of, sequence) = batch.mark;
-        if of > log.epoch() && of < epoch {
+        if of > log.epoch() && of < epoch && !is_on_disk {
             log.begin_epoch(of)?;
         }
         log.append(sequence, (0, partition as u16), RecordKind::Once, &batch.commands)?;
@@ -246,8 +336,14 @@ pub(super) fn record(
             bytes = 0;
         }
     }
+    if is_on_disk && log.last_sequence() < last {
+        // The last writes changed nothing: no stream has them.
+        log.append(last, (0, 0), RecordKind::Once, b"")?;
+    }
     log.commit()?;
-    log.skip_to(last);
+    if !is_on_disk {
+        log.skip_to(last);
+    }
     log.begin_epoch(epoch)?;
     log.commit()
 }

@@ -16,7 +16,7 @@ use super::connection;
 use evenkeel_duplicates_engine::{Bootstrap, Engine, Inner};
 use evenkeel_store_link::all_keys::AllKeys;
 use evenkeel_store_link::connect::{Link, Stream, connect, reach};
-use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS};
+use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS, Us};
 use evenkeel_store_link::redis_check;
 use evenkeel_stores::resp::databases;
 use evenkeel_stores::store::keys::{FUNCTIONS, WATERMARK};
@@ -158,6 +158,12 @@ async fn attempt(
     let label = us.label();
     let mut ordered = connect(&connector, &label).await?;
     let mut free = connect(&connector, &label).await?;
+    let lacked = engine.look().first_refused(server);
+    if let (Some(lacked), Connector::Tcp { .. }) = (lacked, &connector) {
+        // Before anything that it may refuse as well: this process may end until it takes that.
+        let told = fencing::disown(&mut ordered, &us, lacked).await;
+        let _ = told.inspect_err(|error| tracing::info!(server, %error, "it is not disowned"));
+    }
     check(engine, server, &connector, &mut ordered).await?;
     // What a connection before this one had sent may still be on its way to being applied: only
     // when it has ended is it known how far the server came.
@@ -166,6 +172,11 @@ async fn attempt(
     if let Some(mark) = looked.watermark.filter(|&mark| !*is_known && mark != NOBODYS) {
         *is_known = knows(engine, server, &connector, mark).await?;
         looked.watermark = if *is_known { Some(mark) } else { Some(NOBODYS) };
+    }
+    if let Connector::Tcp { .. } = connector {
+        let sent = engine.look().clock_us();
+        let told = ordered.ask(&[b"TIME"]).await?;
+        engine.borrow().clock_told(server, sent, &told);
     }
     let rejoin = needed(engine, server, looked)?;
     if matches!(rejoin, Rejoin::Copy | Rejoin::Restore) {
@@ -181,10 +192,7 @@ async fn attempt(
         let text = format!("{epoch} {}", after.0);
         ordered.expect_ok(&[b"SET", WATERMARK, text.as_bytes()]).await?;
     }
-    let is_log = engine.look().config.log.place == LogPlace::Memory;
-    if is_log {
-        backlog::begin(&connector, &us, &mut ordered).await?;
-    }
+    let keeps = keep_stream(engine, server, (&connector, &us), &mut ordered).await?;
     track(engine, server, &connector, (&mut ordered, &mut free)).await?;
     let (ordered, free) = (ordered.into_stream()?, free.into_stream()?);
     let connection = {
@@ -196,8 +204,29 @@ async fn attempt(
         inner.servers[server].open()
     };
     let bringing = bring_up(Rc::clone(engine), server, connection, rejoin);
-    let noting = is_log.then(|| backlog::keep(Rc::clone(engine), server, connection));
+    let noting = keeps.then(|| backlog::keep(Rc::clone(engine), server, connection));
     attend((engine, server, connection), (ordered, free), bringing, noting).await
+}
+
+/// Has a duplicate keep its stream; whether it does. Where the log is in memory, it must.
+async fn keep_stream(
+    engine: &Engine,
+    server: usize,
+    (connector, us): (&Connector, &Us),
+    link: &mut Link,
+) -> Result<bool, FencingError> {
+    let is_log = engine.look().config.log.place == LogPlace::Memory;
+    if !is_log && !matches!(connector, Connector::Tcp { .. }) {
+        return Ok(false);
+    }
+    match backlog::begin(connector, us, link).await {
+        Err(FencingError::Passing(why)) if !is_log => {
+            let unsure = format!("all of it is copied when another process leads: {why}");
+            engine.borrow().is_unsure(server, &unsure);
+            Ok(false)
+        }
+        begun => begun.map(|()| true),
+    }
 }
 
 /// Drives the connections to a duplicate, and brings it up, until it is dropped.
@@ -418,7 +447,7 @@ async fn feed(
                 if reader.is_at_end() {
                     let partition = inner.members.partition(server);
                     let is_alone = inner.members.live(partition).is_empty();
-                    let can_follow = |after| inner.can_follow(partition, after);
+                    let can_follow = |after| inner.can_follow(server, after);
                     if !is_alone && !after.is_none_or(can_follow) {
                         let text = "keys expired while it got what it lacked: it is filled instead";
                         return Err(FencingError::Passing(text.to_owned()));

@@ -21,6 +21,8 @@ pub(super) type Begun = (Log, History);
 
 /// How long the first start waits for duplicates that do not answer, when the log is gone.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Bytes of a stream that are taken into the log, at most: they are held in memory.
+const STREAM_BYTES_MAX: usize = 256 << 20;
 /// How long another duplicate is waited for when enough have answered.
 const OTHERS_WITHIN: Duration = Duration::from_millis(250);
 
@@ -33,8 +35,9 @@ const OTHERS_WITHIN: Duration = Duration::from_millis(250);
 /// epoch, so that every other is copied anew, also one that is reached much later. And all are
 /// fenced off *before* they are asked: whoever wrote before may be writing still.
 ///
-/// A log in memory is gone at every start. Then the streams of those that are the history tell what
-/// they were given last (`backlog.rs`), so that the others need not be copied.
+/// The streams of those that are the history tell what they were given last (`backlog.rs`), so
+/// that the others need not be copied: always where the log is in memory, which is gone at every
+/// start, and as far as they can be read where it is on a disk.
 ///
 /// A log that others have written after is an error, unless processes take turns: then it is set
 /// aside, and the duplicates are asked.
@@ -82,8 +85,12 @@ pub(super) async fn begin(
         if has_all || is_first_start {
             return begin_with(log, of_log(&recovered)?, Epoch(epoch)).await;
         }
-        match take_over(config, connectors, Epoch(epoch)).await {
-            Ok(Taken::From(history, lines)) => return begin_from(log, history, lines).await,
+        // One that holds something cannot take what streams tell of before.
+        let reads = config.log.place == LogPlace::Memory || !has_log;
+        match take_over(config, connectors, Epoch(epoch), reads).await {
+            Ok(Taken::From(history, lines)) => {
+                return begin_from((log, config.log.place), history, lines).await;
+            }
             Ok(Taken::Nothing) => {
                 return begin_with(log, of_log(&recovered)?, Epoch(epoch)).await;
             }
@@ -99,7 +106,11 @@ pub(super) async fn begin(
 }
 
 /// The history goes on from what duplicates have, and tell of it.
-async fn begin_from(log: Log, history: Position, lines: Option<Lines>) -> io::Result<Begun> {
+async fn begin_from(
+    (log, place): (Log, LogPlace),
+    history: Position,
+    lines: Option<Lines>,
+) -> io::Result<Begun> {
     let Some(lines) = lines else {
         let begins = move |log: &mut Log| {
             log.begin_after(history.sequence.0)?;
@@ -111,7 +122,8 @@ async fn begin_from(log: Log, history: Position, lines: Option<Lines>) -> io::Re
     };
     let stretches = backlog::stretches(&lines);
     let writes: usize = lines.iter().map(|(_, line)| line.batches.len()).sum();
-    let (log, ()) = on_disk(log, move |log| backlog::record(log, lines, history.numbers())).await?;
+    let record = move |log: &mut Log| backlog::record(log, lines, history.numbers(), place);
+    let (log, ()) = on_disk(log, record).await?;
     tracing::info!(writes, last = history.sequence.0, "the log is what duplicates have of it");
     Ok((log, History::from_streams(history, stretches)))
 }
@@ -162,11 +174,13 @@ enum Taken {
 /// What streams tell, by partition.
 type Lines = Vec<(usize, Line)>;
 
-/// Fences all duplicates off and chooses one of each partition as the history.
+/// Fences all duplicates off and chooses one of each partition as the history; `reads`: with what
+/// their streams tell.
 async fn take_over(
     config: &DuplicatesConfig,
     connectors: &[Connector],
     epoch: Epoch,
+    reads: bool,
 ) -> io::Result<Taken> {
     let looks = ask_all(config, connectors, Some(epoch)).await;
     if !enough(config.members.acknowledge, &looks) {
@@ -177,17 +191,22 @@ async fn take_over(
         return Ok(if is_new { Taken::Nothing } else { Taken::NotYet });
     }
     let (mut bases, mut lines, mut first) = (Vec::new(), Vec::new(), 0);
-    let is_log = config.log.place == LogPlace::Memory;
+    let is_memory = config.log.place == LogPlace::Memory;
     let bytes_max = usize::try_from(config.log.bytes_max).unwrap_or(usize::MAX);
+    let bytes_max = bytes_max.min(STREAM_BYTES_MAX);
     for (number, partition) in looks.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
         let candidates = candidates(partition);
         let Some(&foremost) = candidates.first() else { return Ok(Taken::NotYet) };
         let mut base = first + foremost;
-        if is_log && let Some(watermark) = partition[foremost].and_then(|it| it.watermark) {
+        if reads && let Some(watermark) = partition[foremost].and_then(|it| it.watermark) {
             let of = |&place: &usize| partition[place].and_then(|it| it.watermark);
             let equal = candidates.iter().filter(|place| of(place) == Some(watermark));
-            let equal: Vec<usize> = equal.map(|place| first + place).collect();
+            let mut equal: Vec<usize> = equal.map(|place| first + place).collect();
             let us = (&*config.name, epoch);
+            if !is_memory {
+                longest_first(us, connectors, &mut equal, watermark).await;
+                base = equal[0];
+            }
             if let Some((of, line)) = told(us, connectors, (&equal, watermark), bytes_max).await {
                 base = of;
                 lines.push((number, line));
@@ -196,12 +215,16 @@ async fn take_over(
         bases.push((number, base));
         first += partition.len();
     }
+    if !is_memory && !backlog::fit_on_disk(&lines) {
+        lines.clear();
+    }
     let history = Position { epoch, sequence: number_tails(&looks, epoch, &mut lines) };
     for (number, base) in bases {
         let named = Position { epoch, sequence: last_of(number, &lines, history) };
         fencing::found(&connectors[base], &config.name, named).await?;
     }
-    Ok(Taken::From(history, is_log.then_some(lines)))
+    let is_told = is_memory || !lines.is_empty();
+    Ok(Taken::From(history, is_told.then_some(lines)))
 }
 
 /// Names what came behind the last watermarks, which nobody else may have: by the new epoch, since
@@ -235,6 +258,27 @@ fn candidates(partition: &[Option<Look>]) -> Vec<usize> {
     if named.is_empty() { places.into_iter().find(is_empty).into_iter().collect() } else { named }
 }
 
+/// Puts those first that have done most behind this watermark: a write is acknowledged when it is
+/// answered, also where its watermark was not written any more.
+async fn longest_first(
+    (name, epoch): (&str, Epoch),
+    connectors: &[Connector],
+    places: &mut [usize],
+    watermark: Position,
+) {
+    let label = fencing::Us { name: name.to_owned(), epoch, number: 0 }.label();
+    let mut lengths = vec![0; connectors.len()];
+    for &place in places.iter() {
+        let connector = &connectors[place];
+        if matches!(connector, Connector::Tcp { .. })
+            && let Ok(Some(tail)) = backlog::read_tail(connector, &label, watermark).await
+        {
+            lengths[place] = tail.len();
+        }
+    }
+    places.sort_by_key(|&place| Reverse(lengths[place])); // equal ones stay in their order
+}
+
 /// What the first of these tells whose stream can be read and ends with this watermark.
 async fn told(
     (name, epoch): (&str, Epoch),
@@ -243,7 +287,8 @@ async fn told(
     bytes_max: usize,
 ) -> Option<(usize, Line)> {
     let us = fencing::Us { name: name.to_owned(), epoch, number: 0 };
-    for &place in places {
+    let is_redis = |place: &&usize| matches!(connectors[**place], Connector::Tcp { .. });
+    for &place in places.iter().filter(is_redis) {
         match backlog::read_line(&connectors[place], &us.label(), bytes_max).await {
             Ok(Some(line)) if line.last() == Some(watermark.numbers()) => {
                 return Some((place, line));
@@ -354,6 +399,10 @@ mod tests {
     use super::*;
     use evenkeel_store_link::fencing::NOBODYS;
     use evenkeel_stores::resp::backlog::Batch;
+    use evenkeel_stores::store::keys::WATERMARK;
+    use evenkeel_testkit::folder::Folder;
+    use evenkeel_testkit::redis::{self, Redis};
+    use evenkeel_testkit::story::skipped;
     use evenkeel_wal::{LogSettings, Part};
 
     /// With the lease among the others it would end, and nobody would lead.
@@ -397,7 +446,7 @@ mod tests {
         let named = Position { epoch: Epoch(9), sequence: Sequence(101) };
         assert_eq!(known.position(Sequence(101)), named, "who gets it says so");
         let (mut log, _) = Log::open(&std::env::temp_dir(), in_memory()).unwrap();
-        backlog::record(&mut log, lines, history.numbers()).unwrap();
+        backlog::record(&mut log, lines, history.numbers(), LogPlace::Memory).unwrap();
         assert_eq!((log.epoch(), log.last_sequence()), (9, 102));
     }
 
@@ -419,7 +468,8 @@ mod tests {
             (1, line(vec![batch((4, 150), b"b")])),
         ];
         let (mut log, _) = Log::open(&std::env::temp_dir(), in_memory()).unwrap();
-        backlog::record(&mut log, lines, (9, 150)).unwrap();
+        assert!(!backlog::fit_on_disk(&lines), "where a number is of one write");
+        backlog::record(&mut log, lines, (9, 150), LogPlace::Memory).unwrap();
         for (partition, expected) in [(0, vec![&b"c"[..], b"a"]), (1, vec![b"b"])] {
             let part = Part { partition, shards: Vec::new() };
             let mut reader = log.read_after(130, Some(&part)).unwrap();
@@ -429,6 +479,75 @@ mod tests {
             }
             assert_eq!(found, expected, "partition {partition}");
             assert!(reader.is_at_end());
+        }
+    }
+
+    /// Of one that was fenced off between a write, which it had answered, and its watermark.
+    #[test]
+    fn who_did_most_behind_the_same_watermark_is_the_history() {
+        if let Err(missing) = redis::possible() {
+            return skipped(&missing);
+        }
+        let folder = Folder::new("takeover-longest");
+        let redises = ["a", "b", "c"].map(|name| Redis::new(folder.file(name)));
+        let connector =
+            |it: &Redis| Connector::Tcp { address: it.address.into(), login: None, tls: None };
+        let connectors: Vec<Connector> = redises.iter().map(connector).collect();
+        let us = fencing::Us { name: "cart".to_owned(), epoch: Epoch(4), number: 1 };
+        evenkeel_runtime::accept::worker_runtime().unwrap().block_on(async {
+            for (connector, does) in connectors.iter().zip([0, 2, 1]) {
+                let mut link = connect(connector, &us.label()).await.unwrap();
+                assert!(fencing::fence(&mut link, &us, connector).await.is_ok());
+                assert!(backlog::begin(connector, &us, &mut link).await.is_ok());
+                link.expect_ok(&[b"SET", b"a", b"1"]).await.unwrap();
+                link.expect_ok(&[b"SET", WATERMARK, b"4 5"]).await.unwrap();
+                for key in ["b", "c"].iter().take(does) {
+                    link.expect_ok(&[b"SET", key.as_bytes(), b"1"]).await.unwrap();
+                }
+            }
+            let watermark = Position { epoch: Epoch(4), sequence: Sequence(5) };
+            let mut places = vec![0, 1, 2];
+            longest_first(("cart", Epoch(9)), &connectors, &mut places, watermark).await;
+            assert_eq!(places, [1, 2, 0]);
+        });
+    }
+
+    /// Opened again, it does not say who did what in the terms before: a watermark of those is no
+    /// place in it. Nor is it everything, though it tells of the first write; and the last one,
+    /// which changed nothing, has its place.
+    #[test]
+    fn a_log_on_a_disk_that_was_read_from_streams_tells_one_term() {
+        let name = format!("evenkeel-takeover-disk-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let batch = |sequence, commands: &[u8]| {
+            let (mark, commands) = ((4, sequence), commands.to_vec());
+            Batch { mark, commands }
+        };
+        for (base, first) in [(0, 2), (3, 4)] {
+            let batches = vec![batch(1, b"before"), batch(5, b"a"), batch(6, b"b")];
+            let batches = batches.into_iter().filter(|it| it.mark.1 > base).collect();
+            let (base, epochs) = (Some((4, base)), vec![(4, base, 8)]);
+            let lines = vec![(0, Line { base, epochs, batches, ..Line::default() })];
+            assert!(backlog::fit_on_disk(&lines));
+            let (mut log, _) = Log::open(&directory, LogSettings::default()).unwrap();
+            backlog::record(&mut log, lines, (9, 8), LogPlace::Disk).unwrap();
+            drop(log);
+            let (log, recovered) = Log::open(&directory, LogSettings::default()).unwrap();
+            assert_eq!((recovered.first_sequence, recovered.last_sequence), (first, 8));
+            let history = of_log(&recovered).unwrap();
+            let is_ours = |epoch, sequence| {
+                history.is_ours(Position { epoch: Epoch(epoch), sequence: Sequence(sequence) })
+            };
+            assert!(is_ours(9, 8) && !is_ours(4, 8) && !is_ours(4, 5) && !history.is_whole());
+            let part = Part { partition: 0, shards: Vec::new() };
+            let mut reader = log.read_after(first - 1, Some(&part)).unwrap();
+            let mut found = Vec::new();
+            while let Some(record) = reader.next().unwrap() {
+                found.push((record.sequence, record.command.to_vec()));
+            }
+            assert_eq!(found, [(5, b"a".to_vec()), (6, b"b".to_vec()), (8, Vec::new())]);
+            drop(log);
+            std::fs::remove_dir_all(&directory).unwrap();
         }
     }
 

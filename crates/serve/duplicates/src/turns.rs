@@ -24,7 +24,7 @@ use super::mover;
 use super::nodes::{self, Doors};
 use super::rejected::ChangeRejected;
 use super::takeover::{self, Begun};
-use super::{aside, follow, key_events, measured};
+use super::{aside, backlog, follow, key_events, measured};
 use evenkeel_duplicates_engine::{Engine, Inner, READ_RETRIES_MAX, SharedUsers};
 use evenkeel_duplicates_state::{DuplicatesState, STANDS_BY};
 use evenkeel_leadership::cluster::ClusterView;
@@ -44,6 +44,10 @@ const KEEP_EVERY: Duration = Duration::from_millis(100);
 /// How long after a state could not be written into the log it is tried again: twice as long every
 /// time, since what does not fit costs a reading of everything.
 const STATE_AGAIN_AFTER: Range<Duration> = Duration::from_secs(5)..Duration::from_secs(300);
+/// How long a duplicate may take to be reached again that was dropped while it was filled.
+const COMES_BACK_WITHIN: Duration = Duration::from_millis(500);
+/// How long a process that ends waits for answers of its duplicates.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(250);
 /// How long clients wait, when the service begins, for duplicates to be there: most are reached in
 /// milliseconds, and who is refused is not tried again by most libraries.
 const OPEN_WITHIN: Duration = Duration::from_secs(2);
@@ -162,6 +166,9 @@ impl Turns {
         engine.borrow().accept_by(self.accepting.clone());
         let mut tasks = Tasks { members, keeping, leading };
         let result = tasks.serve(serve(&engine, &mut self.doors, stop)).await;
+        if result.is_ok() {
+            finish(&engine).await;
+        }
         end(&engine, &tasks.members, lease.as_deref()).await;
         result.map(|()| true)
     }
@@ -332,16 +339,34 @@ async fn serve(engine: &Rc<Engine>, doors: &mut Doors, stop: StopSignal) -> io::
     doors.serve(|door| Rc::new(Frontend::new(engine, door)), (stop, group)).await
 }
 
-/// Waits until no partition is about to take writes, as others were filled in time: those who are
-/// being filled are waited for as long as clients of a process that stands by wait.
+/// Waits until no partition is about to take writes, as others were in time: those who are reached
+/// for the first time or being filled are waited for as long as clients of a process that stands by
+/// wait.
 async fn fills_no_longer(engine: &Engine) {
     sleep(OPEN_WITHIN).await;
     let held = engine.look().config.etcd.as_ref().map_or(OPEN_WITHIN, |it| it.lease * HOLD_LEASES);
     let ends = |inner: &Inner| {
         let mut partitions = 0..inner.map.partitions();
-        !partitions.any(|it| !takes_writes_of(inner, it) && !inner.bootstrapping(it).is_empty())
+        !partitions.any(|it| !takes_writes_of(inner, it) && somebody_comes(inner, it))
     };
-    first(is_so(engine, ends), sleep(held.saturating_sub(OPEN_WITHIN))).await;
+    let settled = async {
+        loop {
+            is_so(engine, ends).await;
+            sleep(COMES_BACK_WITHIN).await;
+            if ends(&engine.look()) {
+                return;
+            }
+        }
+    };
+    first(settled, sleep(held.saturating_sub(OPEN_WITHIN))).await;
+}
+
+/// Whether a duplicate of a partition has not failed yet and is not live, or is being filled.
+fn somebody_comes(inner: &Inner, partition: usize) -> bool {
+    let live = inner.members.live(partition);
+    let mut others = inner.members.configured(partition).without(live).iter();
+    !inner.bootstrapping(partition).is_empty()
+        || others.any(|server| inner.servers[server].error.is_none())
 }
 
 /// Waits until something holds.
@@ -360,6 +385,18 @@ fn takes_writes(inner: &Inner) -> bool {
 fn takes_writes_of(inner: &Inner, partition: usize) -> bool {
     // One without duplicates was closed.
     inner.members.configured(partition).is_empty() || inner.members.takers(partition).is_ok()
+}
+
+/// Nobody writes any more: duplicates that do what they owe, and are found where their streams end,
+/// need not be filled by whoever leads next.
+async fn finish(engine: &Engine) {
+    let owe_nothing = |inner: &Inner| {
+        let mut servers = 0..inner.servers.len();
+        servers.all(|it| inner.members.owed(it) == 0)
+    };
+    let _ = engine.borrow().keep(); // their watermarks
+    first(is_so(engine, owe_nothing), sleep(ANSWERED_WITHIN)).await;
+    backlog::note_all(engine).await;
 }
 
 /// What was sent and is not answered is in the log; watermarks tell what need not be replayed.

@@ -384,6 +384,27 @@ pub async fn empty(link: &mut Link, us: &Us, connector: &Connector) -> Result<()
     Err(FencingError::Passing(format!("{address}: {text}")))
 }
 
+/// Has a duplicate of ours that lacks a write, from this one on, say so to whoever leads next, if
+/// its watermark tells that it has that: without an epoch it is one that was emptied. That takes no
+/// memory of it, which it may have refused the write for; a transaction does. Whoever signs it
+/// between the two sees that, since this connection is an earlier one's then ([`fence`]).
+///
+/// # Errors
+/// When it does not answer, or refuses that as well.
+pub async fn disown(link: &mut Link, us: &Us, lacked: Sequence) -> io::Result<()> {
+    let theirs = Stamp::parse(&link.get(EPOCH).await?);
+    let mark = link.get(WATERMARK).await?;
+    let mark = payload(&mark).map(parse_watermark).filter(|&mark| mark != NOBODYS);
+    if theirs.epoch != us.epoch || mark.is_none_or(|mark| mark.sequence < lacked) {
+        return Ok(());
+    }
+    let removed = link.ask(&[b"DEL", EPOCH]).await?;
+    match integer(&removed) {
+        Some(_) => Ok(()),
+        None => Err(io::Error::other(String::from_utf8_lossy(&removed).trim_end().to_owned())),
+    }
+}
+
 /// Fences a server off from whoever wrote before, then asks what it has: nothing comes after that.
 ///
 /// # Errors

@@ -28,6 +28,7 @@ mod one_server;
 mod online;
 mod pausing;
 mod published;
+mod refused;
 mod servers;
 mod silent;
 mod stopping;

@@ -19,7 +19,7 @@ use super::strong::{STRONG, Shared, report, run};
 use super::world::{Front, World};
 
 const ETCD: &str = "/usr/bin/etcd";
-const LEASE: Duration = Duration::from_secs(2);
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// One member, which is a cluster.
 pub(crate) struct Etcd {

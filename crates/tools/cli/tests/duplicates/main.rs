@@ -10,6 +10,7 @@ mod cluster;
 mod common;
 #[cfg(target_os = "linux")]
 mod deeds;
+mod ended;
 mod ensemble;
 #[cfg(target_os = "linux")]
 mod full;
@@ -302,6 +303,26 @@ fn while_the_map_is_stored_nothing_is_acknowledged_without_the_target() {
 #[test]
 fn a_partition_that_was_opened_in_an_earlier_reign_lacks_nothing() {
     moves::opened_in_an_earlier_term();
+}
+
+#[test]
+fn a_leader_that_is_told_to_end_leaves_nothing_to_copy() {
+    ended::told_to_end();
+}
+
+#[test]
+fn a_leader_that_is_killed_leaves_only_what_is_in_doubt() {
+    ended::killed();
+}
+
+#[test]
+fn clients_of_a_new_leader_wait_while_a_majority_is_filled() {
+    ended::clients_wait_for_a_majority();
+}
+
+#[test]
+fn clients_of_a_new_leader_are_refused_after_two_leases() {
+    ended::clients_are_refused_after_two_leases();
 }
 
 #[test]
