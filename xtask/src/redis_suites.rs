@@ -114,8 +114,8 @@ pub(crate) fn run(suites: &[&str]) -> Result<()> {
     if let Some(unknown) = unknown {
         let units = UNITS.join(", ");
         let text = format!(
-            "redis-suites: {unknown}: expected {REDIS_PY}, {REDIS_PY_CACHING} (needs a Redis 7.4), or a \
-                     unit such as {units}"
+            "redis-suites: {unknown}: expected {REDIS_PY}, {REDIS_PY_CACHING} (needs a Redis 7.4), \
+             or a unit such as {units}"
         );
         return Err(UsageError::new(text).into());
     }
