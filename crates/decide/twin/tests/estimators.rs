@@ -230,6 +230,30 @@ fn pauses_are_found_where_they_are_and_nowhere_else() {
     }
 }
 
+/// Only one is in service then, and takes as long as the pause: as many take so long as there are
+/// pauses, and a law of all would have no doubts.
+#[test]
+fn pauses_of_a_single_slot_are_found_by_the_body_of_the_law() {
+    let truth = pauses(7, 3, 40 * SECOND);
+    let made = Made { slots: 1, sigma: 0.5, load: 0.4, has_agents: false, ..Made::world() };
+    let (day, _) = Made { requests: 15_000, pauses: truth.clone(), ..made }.play(3);
+    let twin = Twin::rebuild(&day, 1).unwrap();
+    let end_ns = day.sent_ns().last().unwrap();
+    let (mut there_ns, mut found_ns, mut wrong_ns) = (0, 0, 0);
+    for (truth, found) in truth.iter().zip(&twin.pauses) {
+        for pause in truth.iter().filter(|pause| pause.to_ns < end_ns) {
+            there_ns += pause.to_ns - pause.from_ns;
+            found_ns += overlap_ns(found, pause.from_ns, pause.to_ns);
+        }
+        for pause in found {
+            let right_ns = overlap_ns(truth, pause.from_ns, pause.to_ns);
+            wrong_ns += pause.to_ns - pause.from_ns - right_ns;
+        }
+    }
+    assert!(found_ns as f64 > 0.7 * there_ns as f64, "{found_ns} of {there_ns}");
+    assert!((wrong_ns as f64) < 0.08 * there_ns as f64, "{wrong_ns} of {there_ns}");
+}
+
 #[test]
 fn long_services_are_no_pauses() {
     for (sigma, load) in [(1.5, 0.3), (1.0, 0.8), (0.2, 0.1)] {
