@@ -39,7 +39,7 @@ impl Draft {
     pub(crate) fn new(day: &Day, slots_min: u32, lighter: f64) -> Self {
         let (replicas, network) = visits(day);
         let (slots, early) = slots::concurrency(&replicas, slots_min);
-        let starts = replicas.iter().map(|visits| slots::starts(visits, slots).0).collect();
+        let starts = replicas.iter().map(|visits| slots::starts(visits, slots).at_ns).collect();
         let pauses = vec![Vec::new(); replicas.len()];
         let (speeds, works, lean) = (Speeds::default(), Works::default(), Works::default());
         let mut draft =

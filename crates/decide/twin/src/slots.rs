@@ -2,6 +2,9 @@
 //!
 //! First in, first out, in c slots: a request begins when the c-th last of those before it has
 //! left. So c is the smallest number with which next to nobody leaves before they could have begun.
+//! Some do in any case: real servers read from connections in another order than requests were sent
+//! in, above all behind a pause, when many are there. With too few slots, though, many of those
+//! who find all of them taken leave too early.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,54 +13,70 @@ use crate::visits::Visit;
 
 /// So many may leave before they could have begun: messages overtake each other.
 const EARLY_MAX: f64 = 0.001;
+/// Of those that found all slots taken, so many.
+const OVERTAKING_MAX: f64 = 0.02;
 /// Replicas that serve more at once serve all at once.
 pub const SLOTS_MAX: u32 = 1_024;
 
-/// When each visit began, ns; `None` where it was given up before. And how many left before they
-/// could have begun.
-pub fn starts(visits: &[Visit], slots: u32) -> (Vec<Option<u64>>, usize) {
+/// What so many slots make of a replica's visits.
+#[derive(Clone, Debug, Default)]
+pub struct Starts {
+    /// When each visit began, ns; `None` where it was given up before, and where it overtook
+    /// others, so that nobody knows.
+    pub at_ns: Vec<Option<u64>>,
+    /// How many found all slots taken.
+    pub waited: usize,
+    /// How many left before they could have begun.
+    pub early: usize,
+}
+
+/// When visits began in so many slots.
+pub fn starts(visits: &[Visit], slots: u32) -> Starts {
     let slots = slots.max(1) as usize;
     let mut taken = BinaryHeap::with_capacity(slots + 1);
-    let mut early = 0;
+    let (mut waited, mut early) = (0, 0);
     let start = |visit: &Visit| {
-        let free_ns = match taken.peek() {
-            Some(Reverse(left_ns)) if taken.len() >= slots => *left_ns,
-            _ => 0,
-        };
-        let mut start_ns = visit.at_ns.max(free_ns);
-        if visit.left_ns <= start_ns {
-            if visit.is_cut {
-                return None;
-            }
-            early += usize::from(visit.left_ns < start_ns);
-            start_ns = visit.left_ns;
+        let is_full = taken.len() >= slots;
+        let free_ns = taken.peek().filter(|_| is_full).map_or(0, |Reverse(left_ns)| *left_ns);
+        let start_ns = visit.at_ns.max(free_ns);
+        waited += usize::from(free_ns > visit.at_ns);
+        if visit.is_cut && visit.left_ns <= start_ns {
+            return None;
         }
-        if taken.len() >= slots {
+        let is_early = visit.left_ns < start_ns;
+        early += usize::from(is_early);
+        if is_full {
             taken.pop();
         }
-        taken.push(Reverse(visit.left_ns));
-        Some(start_ns)
+        // Whom it overtook keeps the slot.
+        taken.push(Reverse(visit.left_ns.max(start_ns)));
+        (!is_early).then_some(start_ns)
     };
-    (visits.iter().map(start).collect(), early)
+    Starts { at_ns: visits.iter().map(start).collect(), waited, early }
 }
 
 /// The slots of each of these replicas, at least so many, and the share of visits that leave too
 /// early even so.
 pub fn concurrency(replicas: &[Vec<Visit>], slots_min: u32) -> (u32, f64) {
     let all = replicas.iter().map(Vec::len).sum::<usize>().max(1) as f64;
-    let early = |slots: u32| {
-        replicas.iter().map(|visits| starts(visits, slots).1).sum::<usize>() as f64 / all
+    let tried = |slots: u32| {
+        let (mut waited, mut early) = (0, 0);
+        for starts in replicas.iter().map(|visits| starts(visits, slots)) {
+            (waited, early) = (waited + starts.waited, early + starts.early);
+        }
+        let (share, early) = (early as f64 / all, early as f64);
+        (share <= EARLY_MAX || early <= OVERTAKING_MAX * waited as f64, share)
     };
     let (mut low, mut high) = (slots_min.saturating_sub(1), slots_min.max(1));
-    let mut of_high = early(high);
-    while high < SLOTS_MAX && of_high > EARLY_MAX {
+    let (mut is_enough, mut of_high) = tried(high);
+    while high < SLOTS_MAX && !is_enough {
         (low, high) = (high, high * 2);
-        of_high = early(high);
+        (is_enough, of_high) = tried(high);
     }
     while high - low > 1 {
         let middle = low.midpoint(high);
-        let of_middle = early(middle);
-        if of_middle > EARLY_MAX { low = middle } else { (high, of_high) = (middle, of_middle) }
+        let (is_enough, of_middle) = tried(middle);
+        if is_enough { (high, of_high) = (middle, of_middle) } else { low = middle }
     }
     (high, of_high)
 }

@@ -9,6 +9,11 @@ use evenkeel_core::distribution::normal;
 
 /// Fewer events say nothing of the tail beyond them.
 const TAIL_EVENTS: f64 = 30.0;
+/// Nor does what takes longest, as a share of all: that is those whom pauses held, as long as these
+/// are not known. In a replica of one slot a pause is nothing but one service that takes long, and
+/// a law with all of them would find none. So where one request in so many takes many times longer
+/// by itself, and nobody else is in service, it is taken for a pause.
+const TAIL_SHARE: f64 = 0.005;
 /// Works that stand for those of all parts of a long day.
 const JOINED: usize = 1_000_000;
 /// Normal scores beyond this one are those of one work in fifty million.
@@ -47,13 +52,14 @@ impl Works {
         let mut steps = Vec::with_capacity(seen.len());
         let (mut hazards, mut hazard) = (Vec::new(), 0.0);
         let every = seen.len() / POINTS + 1;
+        let tail = TAIL_EVENTS.max(TAIL_SHARE * left);
         for (number, one) in seen.iter().enumerate() {
             if !one.is_cut {
                 let ended = alive / left;
                 alive -= ended;
                 steps.push((one.log, 1.0 - alive - ended / 2.0));
                 hazard += 1.0 / left;
-                if left > TAIL_EVENTS && (number % every == 0 || left < 10.0 * TAIL_EVENTS) {
+                if left > tail && (number % every == 0 || left < 10.0 * TAIL_EVENTS) {
                     hazards.push((one.log, hazard));
                 }
             }

@@ -152,12 +152,47 @@ fn slots_and_starts_follow_from_departures_alone() {
             assert_eq!(found as usize, slots, "sigma {sigma}, seed {seed}");
             assert_eq!(early, 0.0);
             for visits in &replicas {
-                let (starts, _) = slots::starts(visits, found);
+                let starts = slots::starts(visits, found).at_ns;
                 for (visit, start) in visits.iter().zip(starts) {
                     // Without agents the two ways count as part of the stay.
                     let off_ns = start.unwrap().abs_diff(truth[visit.row]);
                     assert!(off_ns <= WAY_NS, "{visit:?}");
                 }
+            }
+        }
+    }
+}
+
+/// Real servers read from connections in another order than requests were sent in: one in eighty of
+/// those that wait is served in place of one that came up to four before it.
+#[test]
+fn who_overtakes_others_in_the_queue_does_not_make_another_slot() {
+    for slots in [1, 2, 4] {
+        let world = Made { slots, load: 0.7, requests: 12_000, ..Made::world() };
+        let (mut day, truth) = Made { has_agents: false, ..world }.play(3);
+        let mut rng = Rng::seeded(1);
+        for visits in &visits(&day).0 {
+            for four in visits.chunks_exact(4) {
+                let [first, .., last] = four else { continue };
+                if truth[first.row] > last.at_ns && rng.unit() < 0.05 {
+                    day.rows[first.row].latency_ns = last.left_ns - first.at_ns;
+                    day.rows[last.row].latency_ns = first.left_ns - last.at_ns;
+                }
+            }
+        }
+        let (replicas, _) = visits(&day);
+        let (found, early) = slots::concurrency(&replicas, 1);
+        assert_eq!(found as usize, slots);
+        assert!(early > 0.001 || slots > 1, "{early}: they must overtake");
+        for visits in &replicas {
+            let starts = slots::starts(visits, found).at_ns;
+            let known =
+                visits.iter().zip(starts).filter_map(|(visit, start)| Some((start?, visit)));
+            let known: Vec<(u64, u64)> =
+                known.map(|(start, visit)| (start, visit.left_ns)).collect();
+            for (start, _) in &known {
+                let there = known.iter().filter(|(from, to)| from <= start && start < to).count();
+                assert!(there <= slots, "{there} are served at once in {slots} slots");
             }
         }
     }
@@ -193,6 +228,30 @@ fn pauses_are_found_where_they_are_and_nowhere_else() {
         assert!(share(wrong_ns) < 0.08, "{} wrong, {sigma} {load}", share(wrong_ns));
         assert!(twin.pauses_shared < 0.1, "{}", twin.pauses_shared);
     }
+}
+
+/// Only one is in service then, and takes as long as the pause: as many take so long as there are
+/// pauses, and a law of all would have no doubts.
+#[test]
+fn pauses_of_a_single_slot_are_found_by_the_body_of_the_law() {
+    let truth = pauses(7, 3, 40 * SECOND);
+    let made = Made { slots: 1, sigma: 0.5, load: 0.4, has_agents: false, ..Made::world() };
+    let (day, _) = Made { requests: 15_000, pauses: truth.clone(), ..made }.play(3);
+    let twin = Twin::rebuild(&day, 1).unwrap();
+    let end_ns = day.sent_ns().last().unwrap();
+    let (mut there_ns, mut found_ns, mut wrong_ns) = (0, 0, 0);
+    for (truth, found) in truth.iter().zip(&twin.pauses) {
+        for pause in truth.iter().filter(|pause| pause.to_ns < end_ns) {
+            there_ns += pause.to_ns - pause.from_ns;
+            found_ns += overlap_ns(found, pause.from_ns, pause.to_ns);
+        }
+        for pause in found {
+            let right_ns = overlap_ns(truth, pause.from_ns, pause.to_ns);
+            wrong_ns += pause.to_ns - pause.from_ns - right_ns;
+        }
+    }
+    assert!(found_ns as f64 > 0.7 * there_ns as f64, "{found_ns} of {there_ns}");
+    assert!((wrong_ns as f64) < 0.08 * there_ns as f64, "{wrong_ns} of {there_ns}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! What a day says of the proxy that recorded it, as TOML of a scenario.
+//! What a day says of the proxy or the agent that recorded it, as TOML of a scenario.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use evenkeel_core::dimmer::BrownoutConfig;
 use evenkeel_core::request::redundancy::HedgeConfig;
 use evenkeel_settings::format_duration;
+use evenkeel_settings::shared::Dimming;
 
 /// Retries that a scenario may have.
 const RETRIES_MAX: u8 = 6;
@@ -39,6 +41,27 @@ impl Proxy<'_> {
     }
 }
 
+/// How an agent dims, each key on a line of its own, which a replay sets beside what the proxy
+/// tells. A scenario's cores are its replicas' slots, so whether they are known is all it takes;
+/// and a period is told where it is not the one that another setpoint would bring.
+pub fn dims(brownout: &BrownoutConfig) -> String {
+    let BrownoutConfig { law, setpoint, percentile, period, cores, .. } = *brownout;
+    let dimming = Dimming { law: Some(law), setpoint, percentile, period: None };
+    let mut text = format!(
+        "dimmer.law = \"{}\"\ndimmer.setpoint = \"{}\"\ndimmer.percentile = {:?}\n\
+         dimmer.cores = \"{}\"\n",
+        dimming.law_name(),
+        format_duration(setpoint),
+        percentile.value(),
+        if cores.is_some() { "known" } else { "unknown" },
+    );
+    if period != dimming.usual_period(law) {
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "dimmer.period = \"{}\"", format_duration(period));
+    }
+    text
+}
+
 fn hedges(hedge: &HedgeConfig, text: &mut String) {
     let mut line = |key: &str, value: &dyn std::fmt::Display| {
         // Writing to a text does not fail.
@@ -60,9 +83,10 @@ fn hedges(hedge: &HedgeConfig, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_core::dimmer::Law;
     use evenkeel_core::request::redundancy::ObjectiveConfig;
     use evenkeel_core::units::Probability;
-    use evenkeel_settings::{Node, shared};
+    use evenkeel_settings::{Node, Table, shared};
 
     use super::*;
 
@@ -100,5 +124,36 @@ mod tests {
             ..HedgeConfig::default()
         };
         assert_eq!(read(&by_objective), by_objective);
+    }
+
+    /// A table as scenarios and files have it, without what only one of them knows.
+    fn dimmer(table: &mut Table<'_>) -> Option<BrownoutConfig> {
+        let _ = table.key("cores").text().optional();
+        shared::dimmer(table)
+    }
+
+    #[test]
+    fn dimmers_are_read_back_as_they_were_and_usual_periods_follow_their_setpoint() {
+        let ms = Duration::from_millis;
+        let usual =
+            BrownoutConfig { setpoint: ms(80), period: ms(80), ..BrownoutConfig::default() };
+        let own = BrownoutConfig {
+            law: Law::Published,
+            percentile: Probability::clamped(0.99),
+            period: ms(200),
+            ..usual.clone()
+        };
+        for brownout in [usual.clone(), own] {
+            let text = dims(&brownout);
+            let node = Node::parse(&text.replace("dimmer.", ""), "like").unwrap();
+            assert_eq!(node.read(dimmer).unwrap(), Some(brownout), "{text}");
+        }
+        // Another setpoint brings another period, as it would in the agent's own file.
+        let text = dims(&usual).replace("dimmer.", "").replace("80ms", "40ms");
+        let other = Node::parse(&text, "like").unwrap().read(dimmer).unwrap().unwrap();
+        assert_eq!((other.setpoint, other.period), (ms(40), ms(40)));
+        let known = BrownoutConfig { cores: Some(4.0), ..usual.clone() };
+        assert!(dims(&known).contains("cores = \"known\""), "{}", dims(&known));
+        assert!(dims(&usual).contains("cores = \"unknown\""), "{}", dims(&usual));
     }
 }

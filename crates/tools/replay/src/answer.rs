@@ -134,8 +134,9 @@ pub enum Refusal {
     NoContent,
     /// Content was left out, and nobody knows by which rule.
     #[error(
-        "answers had less content, and nobody knows by which dimmer: the manifest's `like` has no \
-        [dimmer]"
+        "answers had less content, and nobody knows by which dimmer: the agents' days must all \
+        tell the same one (the law decides for each request, of one part, with as many cores as \
+        `concurrency`), or the manifest's `like` must have a [dimmer]"
     )]
     NoDimmer,
     /// Times are told too roughly.

@@ -79,6 +79,12 @@ pub enum ReadyError {
     /// Agents' days cannot be found.
     #[error("--agents {0}: got {1}, expected folders with days of agents: {2}")]
     Agents(String, String, &'static str),
+    /// An agent's day says of it what no agent writes.
+    #[error(
+        "--agents: manifest.json (like) of an agent: got {0:?}, expected lines that begin \
+        with {1}: was it written by hand?"
+    )]
+    Dimmer(String, &'static str),
     /// Agents' rows do not fit.
     #[error("--agents: {0}")]
     Join(#[from] JoinError),

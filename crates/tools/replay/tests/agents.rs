@@ -13,7 +13,7 @@ use evenkeel_settings::Node;
 use evenkeel_sim::Scenario;
 use evenkeel_sim::world::{RecordConfig, record};
 use evenkeel_twin::join::REQUEST_BITS;
-use evenkeel_twin::rows::{Day, End, Row};
+use evenkeel_twin::rows::{Day, End, Row, percentile};
 
 const WORLD: &str = "\
 [run]
@@ -54,11 +54,14 @@ impl Drop for Folder {
     }
 }
 
-/// A day of a proxy and agents, with numbers as a process gives them.
 fn whole() -> Day {
-    let node = Node::parse(WORLD, "world").expect("TOML");
-    let scenario = Scenario::read(&node).expect("a scenario");
-    let mut day = record(&scenario, POLICY, SEED, RecordConfig::default());
+    played(&Node::parse(WORLD, "world").expect("TOML"), POLICY)
+}
+
+/// A day of a proxy and agents, with numbers as a process gives them.
+fn played(world: &Node, policy: &str) -> Day {
+    let scenario = Scenario::read(world).expect("a scenario");
+    let mut day = record(&scenario, policy, SEED, RecordConfig::default());
     for row in &mut day.rows {
         row.request = (row.request + 1) | 77 << REQUEST_BITS;
         row.group = 0; // every replica answers every request
@@ -72,19 +75,27 @@ fn write(directory: &Path, manifest: &Manifest, rows: impl Iterator<Item = (u64,
     writer.close().expect("room on the disk");
 }
 
-/// Writes the proxy's part of a day.
 fn proxy(folder: &Path, day: &Day) -> PathBuf {
-    let manifest =
-        Manifest { like: WORLD.to_owned(), ..Manifest::new(BY_RUN, vec![POLICY.to_owned()], 3) };
+    proxy_like(folder, day, WORLD, POLICY)
+}
+
+/// Writes the proxy's part of a day.
+fn proxy_like(folder: &Path, day: &Day, like: &str, policy: &str) -> PathBuf {
+    let new = Manifest::new(BY_RUN, vec![policy.to_owned()], 3);
+    let manifest = Manifest { like: like.to_owned(), ..new };
     let directory = folder.join("upstream.shop/20261128T000000Z");
     let rows = day.sent_ns().zip(&day.rows);
     write(&directory, &manifest, rows.map(|(at_ns, row)| (at_ns, Row { served: None, ..*row })));
     directory
 }
 
-/// Writes the agents' parts, each by a clock that is hours off and goes wrong; every so many of the
-/// requests are followed by one of somebody else.
 fn agents(folder: &Path, day: &Day, strange: usize) {
+    agents_like(folder, day, strange, [""; 3]);
+}
+
+/// Writes the agents' parts, each by a clock that is hours off and goes wrong, with what it says of
+/// itself; every so many of the requests are followed by one of somebody else.
+fn agents_like(folder: &Path, day: &Day, strange: usize, likes: [&str; 3]) {
     for replica in 0..3_u16 {
         let skew = 1.0 + 0.03 * f64::from(replica);
         let hours_ns = 3_600_000_000_000 * u64::from(replica);
@@ -100,7 +111,9 @@ fn agents(folder: &Path, day: &Day, strange: usize) {
         }
         // The names of replicas and agents have nothing to do with each other.
         let directory = folder.join(format!("agent.{}/20261128T100000Z", 3 - replica));
-        write(&directory, &Manifest::new(BY_AGENT, Vec::new(), 1), rows.into_iter());
+        let like = likes[usize::from(replica)].to_owned();
+        let manifest = Manifest { like, ..Manifest::new(BY_AGENT, Vec::new(), 1) };
+        write(&directory, &manifest, rows.into_iter());
     }
 }
 
@@ -173,4 +186,86 @@ fn folders_that_do_not_belong_to_the_day_are_told() {
     fs::remove_dir_all(folder.0.join("agent.2")).unwrap();
     let one_less = problem(std::slice::from_ref(&folder.0));
     assert!(one_less.contains("replica-1: the agents' rows have 0 of its"), "{one_less}");
+}
+
+/// Overload of a sixth more than all content takes.
+const DIMMED: &str = "\
+replicas = [{ cores = 4, workers = 4 }, { cores = 4, workers = 4 }, { cores = 4, workers = 4 }]
+[run]
+policies = ['least-outstanding']
+[work]
+optional = '12ms'
+mandatory = '3ms'
+cv = 0.8
+[dimmer]
+setpoint = '80ms'
+[network]
+one_way = '100us'
+jitter = '20us'
+[workload]
+clients = 1
+cancel = true
+requests = 30000
+utilisation = 1.16
+";
+/// What `evenkeel run` says of a proxy.
+const PROXY: &str = "[workload]\ncancel = true\ntimeout = \"30s\"\n[run]\nretries_max = 1\n";
+/// And of an agent that dims.
+const AGENT: &str = "\
+dimmer.law = \"feed-forward\"
+dimmer.setpoint = \"80ms\"
+dimmer.percentile = 0.95
+dimmer.cores = \"known\"
+";
+const PLAIN: &str = "least-outstanding";
+
+/// A world that dims to this.
+fn dimmed(setpoint: &str) -> Day {
+    let mut node = Node::parse(DIMMED, "world").unwrap();
+    node.set(&format!("dimmer.setpoint={setpoint}")).unwrap();
+    played(&node, PLAIN)
+}
+
+#[test]
+fn a_day_of_agents_that_dim_is_replayed_with_another_setpoint() {
+    let (folder, day) = (Folder::new("dimmed"), dimmed("80ms"));
+    let directory = proxy_like(&folder.0, &day, PROXY, PLAIN);
+    agents_like(&folder.0, &day, 0, [AGENT; 3]);
+    let ready = Ready::read_with(&directory, std::slice::from_ref(&folder.0)).unwrap();
+    for setpoint in ["40ms", "160ms"] {
+        let asked = [format!("dimmer.setpoint={setpoint}")];
+        let question = Question::read(&ready, &asked).unwrap();
+        let reply = ask(&ready, &question, true).unwrap();
+        let truth = dimmed(setpoint);
+        let (full, known) = truth.full();
+        let off = reply.answer.full.unwrap() - full as f64 / known as f64;
+        assert!(off.abs() <= 0.05, "{setpoint}: {off}");
+        let p95 = reply.answer.percentiles.iter().find(|one| one.share == 0.95).unwrap();
+        let true_ns = percentile(&truth.latencies(0), 0.95).unwrap() as f64;
+        assert!((p95.value_ns / true_ns - 1.0).abs() <= 0.1, "{setpoint}: {p95:?} {true_ns}");
+    }
+}
+
+#[test]
+fn dimmers_that_nobody_tells_or_that_differ_are_refused_and_forged_ones_are_errors() {
+    let day = dimmed("80ms");
+    let other = AGENT.replace("80ms", "90ms");
+    for (name, likes) in [("untold", [""; 3]), ("others", [AGENT, AGENT, &other])] {
+        let folder = Folder::new(name);
+        let directory = proxy_like(&folder.0, &day, PROXY, PLAIN);
+        agents_like(&folder.0, &day, 0, likes);
+        let ready = Ready::read_with(&directory, std::slice::from_ref(&folder.0)).unwrap();
+        let asked = Question::read(&ready, &["dimmer.setpoint=40ms".to_owned()]).unwrap_err();
+        assert!(matches!(asked, ReadyError::Refused(Refusal::NoDimmer)), "{name}: {asked}");
+    }
+    for (name, like, expected) in [
+        ("foreign", "workload.requests = 1\n", "expected lines that begin with dimmer."),
+        ("no-law", "dimmer.law = \"none\"\n", "feed-forward"),
+    ] {
+        let folder = Folder::new(name);
+        let directory = proxy_like(&folder.0, &day, PROXY, PLAIN);
+        agents_like(&folder.0, &day, 0, [like; 3]);
+        let wrong = Ready::read_with(&directory, std::slice::from_ref(&folder.0)).unwrap_err();
+        assert!(!wrong.is_refusal() && wrong.to_string().contains(expected), "{wrong}");
+    }
 }

@@ -54,7 +54,9 @@ async fn serve(
         let agent = AnyAgent::new(&config, tls, traces.clone(), clock);
         if let AnyAgent::Http(agent) = &agent {
             let recorder = recorder.iter();
-            recorder.for_each(|recorder| agent.record(record::of_agent(recorder, place)));
+            recorder.for_each(|recorder| {
+                agent.record(record::of_agent(recorder, place, &config.common));
+            });
             keeping.spawn_local(follow_switch(Rc::clone(agent), states.switches(place)));
         }
         agent.clone().serve(&mut serving, listener, stop.clone());
