@@ -13,7 +13,7 @@ use evenkeel_runtime::metrics::{Metric, Scrape, Value, by_reason, counter, count
 
 const PATH: &str = "/api/v1/redirect";
 
-const OF_SITES: [Metric<SiteState>; 18] = [
+const OF_SITES: [Metric<SiteState>; 19] = [
     gauge("evenkeel_redirect_member", "1 while the site takes part in the plan in force.", |it| {
         matches!(it.standing, "fresh" | "held").into()
     }),

@@ -298,7 +298,7 @@ fn shards_move_away_from_where_the_queue_is_too_long() {
 }
 
 /// A day of 40 s whose first half is night. In a night after the first one of two partitions goes,
-/// since the other has room for both; it comes back before the morning, and keys are what they were.
+/// since the other has room for both; it comes back before the morning, keys are what they were.
 #[test]
 fn a_partition_goes_for_the_night_and_is_back_before_the_morning() {
     const HALF: Duration = Duration::from_secs(20);
