@@ -352,8 +352,8 @@ impl Inner {
         }
     }
 
-    /// Whether a duplicate that has these writes may still do the later ones: none of their keys has
-    /// expired since, for the others or by its own clock, which may be far ahead of theirs.
+    /// Whether a duplicate that has these writes may still do the later ones: none of their keys
+    /// has expired since, for the others or by its own clock, which may be far ahead of theirs.
     pub fn can_follow(&self, server: usize, after: Sequence) -> bool {
         let partition = self.members.partition(server);
         let now = (self.expiry.unix_ms)();

@@ -1,6 +1,6 @@
 //! What duplicates keep of their replication streams, as the log for whoever leads next: it has
-//! none, or one of an earlier term. Where the log is on a disk, what cannot be read is only missed: the
-//! others are copied then.
+//! none, or one of an earlier term. Where the log is on a disk, what cannot be read is only missed:
+//! the others are copied then.
 //!
 //! A Redis keeps the last bytes of its stream (`repl-backlog-size`) once somebody has asked for it
 //! ([`follow`]), and tells them from any byte on. Where commands end in it is noted in its stamp
