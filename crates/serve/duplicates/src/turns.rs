@@ -337,8 +337,8 @@ async fn serve(engine: &Rc<Engine>, doors: &mut Doors, stop: StopSignal) -> io::
     doors.serve(|door| Rc::new(Frontend::new(engine, door)), (stop, group)).await
 }
 
-/// Waits until no partition is about to take writes, as others were in time: those who answer or may
-/// be filled are waited for as long as clients of a process that stands by wait.
+/// Waits until no partition is about to take writes, as others were in time: those who answer or
+/// may be filled are waited for as long as clients of a process that stands by wait.
 async fn fills_no_longer(engine: &Engine) {
     sleep(OPEN_WITHIN).await;
     let held = engine.look().config.etcd.as_ref().map_or(OPEN_WITHIN, |it| it.lease * HOLD_LEASES);
