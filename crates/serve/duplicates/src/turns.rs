@@ -44,8 +44,6 @@ const KEEP_EVERY: Duration = Duration::from_millis(100);
 /// How long after a state could not be written into the log it is tried again: twice as long every
 /// time, since what does not fit costs a reading of everything.
 const STATE_AGAIN_AFTER: Range<Duration> = Duration::from_secs(5)..Duration::from_secs(300);
-/// How long a duplicate may take to be reached again that was dropped while it was filled.
-const COMES_BACK_WITHIN: Duration = Duration::from_millis(500);
 /// How long a process that ends waits for answers of its duplicates.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(250);
 /// How long clients wait, when the service begins, for duplicates to be there: most are reached in
@@ -339,9 +337,8 @@ async fn serve(engine: &Rc<Engine>, doors: &mut Doors, stop: StopSignal) -> io::
     doors.serve(|door| Rc::new(Frontend::new(engine, door)), (stop, group)).await
 }
 
-/// Waits until no partition is about to take writes, as others were in time: those who are reached
-/// for the first time or being filled are waited for as long as clients of a process that stands by
-/// wait.
+/// Waits until no partition is about to take writes, as others were in time: those who answer or
+/// may be filled are waited for as long as clients of a process that stands by wait.
 async fn fills_no_longer(engine: &Engine) {
     sleep(OPEN_WITHIN).await;
     let held = engine.look().config.etcd.as_ref().map_or(OPEN_WITHIN, |it| it.lease * HOLD_LEASES);
@@ -349,24 +346,18 @@ async fn fills_no_longer(engine: &Engine) {
         let mut partitions = 0..inner.map.partitions();
         !partitions.any(|it| !takes_writes_of(inner, it) && somebody_comes(inner, it))
     };
-    let settled = async {
-        loop {
-            is_so(engine, ends).await;
-            sleep(COMES_BACK_WITHIN).await;
-            if ends(&engine.look()) {
-                return;
-            }
-        }
-    };
-    first(settled, sleep(held.saturating_sub(OPEN_WITHIN))).await;
+    first(is_so(engine, ends), sleep(held.saturating_sub(OPEN_WITHIN))).await;
 }
 
-/// Whether a duplicate of a partition has not failed yet and is not live, or is being filled.
+/// Whether a duplicate of a partition that is not live has not failed yet, or has been reached: it
+/// may wait for another one to be filled from.
 fn somebody_comes(inner: &Inner, partition: usize) -> bool {
     let live = inner.members.live(partition);
-    let mut others = inner.members.configured(partition).without(live).iter();
-    !inner.bootstrapping(partition).is_empty()
-        || others.any(|server| inner.servers[server].error.is_none())
+    let others = inner.members.configured(partition).without(live);
+    let comes = |server: usize| {
+        inner.servers[server].error.is_none() || inner.servers[server].holds_data.is_some()
+    };
+    others.iter().any(comes)
 }
 
 /// Waits until something holds.

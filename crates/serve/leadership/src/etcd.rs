@@ -13,8 +13,9 @@ use evenkeel_stores::clients::etcd::gateway::{Gateway, Manner};
 use evenkeel_stores::clients::etcd::wire::number;
 use evenkeel_stores::clients::rest::Endpoint;
 
-/// Parts of a lease that one request may take: several members can be tried within it.
-const REQUESTS: u32 = 6;
+/// Parts of a lease that one request may take where there are several members, each of which can be
+/// tried within it, and where there is one: that may just be busy.
+const REQUESTS: (u32, u32) = (6, 3);
 /// A request may take so long, however short the lease.
 const REQUEST_MIN: Duration = Duration::from_millis(200);
 
@@ -102,7 +103,8 @@ impl Election {
             }
             _ => None,
         };
-        let request = (*lease / REQUESTS).max(REQUEST_MIN);
+        let parts = if endpoints.len() > 1 { REQUESTS.0 } else { REQUESTS.1 };
+        let request = (*lease / parts).max(REQUEST_MIN);
         let (authority, identity) = (settings.authority.clone(), settings.identity.clone());
         let gateway = Gateway::new(members, &Manner { request, user, authority, identity })
             .map_err(|error| LeadershipError::Settings(error.into()))?;

@@ -61,6 +61,8 @@ use tokio::sync::Notify;
 
 /// Parts of a lease between two renewals.
 const RENEWALS: u32 = 4;
+/// Parts of a lease after which a renewal that failed is tried again.
+const RENEWALS_AGAIN: u32 = 16;
 /// Parts of a lease of which the last one is not relied on.
 const MARGIN: u32 = 8;
 /// Parts of a lease after which somebody who stands by looks again.
@@ -245,7 +247,9 @@ impl Leadership {
     pub async fn keep(self: Rc<Self>) -> io::Error {
         loop {
             let held = self.held();
-            let told = tokio::time::timeout(held.granted / RENEWALS, self.told.notified());
+            let has_failed = self.error.borrow().is_some() && self.given_up.get().is_none();
+            let parts = if has_failed { RENEWALS_AGAIN } else { RENEWALS };
+            let told = tokio::time::timeout(held.granted / parts, self.told.notified());
             let _ = told.await; // sooner or later
             if self.given_up.get().is_some() {
                 match self.come_back(&held).await {

@@ -16,7 +16,7 @@ use super::history::Access;
 use super::outcome::Outcome;
 use super::random::Random;
 use super::strong::{STRONG, Shared, report, run};
-use super::world::{Front, World};
+use super::world::{Front, World, relay};
 
 const ETCD: &str = "/usr/bin/etcd";
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
@@ -274,6 +274,26 @@ pub(crate) fn without_etcd() {
     asked(&["EK.SESSION", "eventual"]);
     assert!(matches!(asked(&["GET", "k"]), Outcome::Done(Reply::Bulk(_))), "some earlier value");
     etcd.process.signal("-CONT");
+}
+
+/// etcd is busy and takes long to answer: nobody is refused.
+pub(crate) fn slow_etcd() {
+    let Some(etcd) = Etcd::start("busy") else { return };
+    let way = relay(etcd.address, LEASE / 11).to_string();
+    let settings = etcd.settings.replace(&etcd.address.to_string(), &way);
+    let Some(world) = World::start("busy", &format!("{STRONG}\n{settings}")) else { return };
+    let (mut client, begun, mut written) = (world.front.client(), Instant::now(), 0);
+    while begun.elapsed() < 4 * LEASE {
+        written += 1;
+        assert_eq!(
+            client.ask(&["INCR", "n"]),
+            Reply::Integer(written),
+            "{}",
+            world.front.journal()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!world.front.journal().contains("not renewed"), "{}", world.front.journal());
 }
 
 /// Two that are not to wait: the second ends and says who leads.

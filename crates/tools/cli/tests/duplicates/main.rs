@@ -316,6 +316,11 @@ fn a_leader_that_is_killed_leaves_only_what_is_in_doubt() {
 }
 
 #[test]
+fn a_leader_keeps_its_lease_where_etcd_takes_a_fifth_of_it_to_answer() {
+    leadership::slow_etcd();
+}
+
+#[test]
 fn clients_of_a_new_leader_wait_while_a_majority_is_filled() {
     ended::clients_wait_for_a_majority();
 }
