@@ -280,8 +280,8 @@ impl Joint {
     /// The effort that ends within ten milliseconds of CPU at eight data centres and the default
     /// quantum, a few millionths of a violation from the optimum. Of 240 problems of six kinds the
     /// longest took 8.9 ms, half of them less than 2.9, and none cost 0.01 % more than after a
-    /// search of everything (`cargo test -p evenkeel-geo --profile dist ten_milliseconds -- --ignored
-    /// --nocapture`, on a machine that was busy with other work).
+    /// search of everything (`cargo test -p evenkeel-geo --profile dist ten_milliseconds --
+    /// --ignored --nocapture`, on a machine that was busy with other work).
     pub fn effort(&self) -> Effort {
         let tolerance = 10 * u64::from(self.priced.demand_total());
         Effort { work_max: 5_000_000, work_exact: 1_000_000, tolerance }
