@@ -12,6 +12,7 @@
 //! | [`address`], [`common`], [`shared`] | what several kinds of file have: addresses, names, tables |
 //! | [`profile`] | measured response curves of a data centre |
 //! | [`placement`] | round trips, counts and domains for `plan placement` |
+//! | [`prices`] | what things cost, for all that goes by price |
 //! | [`duplicates`] | instances for `plan duplicates` |
 //!
 //! ```
@@ -53,6 +54,7 @@ mod document;
 pub mod duplicates;
 mod overlay;
 pub mod placement;
+pub mod prices;
 mod problem;
 pub mod profile;
 mod reader;

@@ -74,12 +74,19 @@ evenkeel_core::named! {
 impl<'a> Duplicates<'a> {
     /// Reads the table of one service; `drain` is how long clients may take to finish once the
     /// process is told to stop.
-    pub fn read(name: &'a str, setting: Setting<'a>, drain: Duration) -> Self {
+    pub fn read(
+        name: &'a str,
+        setting: Setting<'a>,
+        drain: Duration,
+        prices: Option<Prices>,
+    ) -> Self {
         check_name(name, "a service of this name", &setting);
-        setting.table(move |table| Self::of(name, table, drain)).required()
+        setting
+            .table(move |table| Self::of(name, table, drain, prices.unwrap_or_default()))
+            .required()
     }
 
-    fn of(name: &str, table: &mut Table<'a>, drain: Duration) -> Self {
+    fn of(name: &str, table: &mut Table<'a>, drain: Duration, prices: Prices) -> Self {
         let listen = Address::to_listen(table.key("listen"));
         let sentinel = table.key("sentinel");
         let sentinel = sentinel.value().is_some().then(|| Address::to_listen(sentinel));
@@ -136,7 +143,7 @@ impl<'a> Duplicates<'a> {
             idle_max: table.key("idle_max").duration().between(SECOND..=24 * HOUR).optional(),
             drain,
             check_rate: table.key("check_rate").integer().between(0..=1_000).or(100),
-            manager: manager(table, fewest),
+            manager: manager(table, fewest, prices),
             etcd: etcd(table, name),
         };
         if config.cluster.is_some() && config.cluster_address().is_none() {
@@ -252,8 +259,8 @@ fn map(table: &mut Table<'_>, name: &str) -> Option<EtcdSettings> {
     })
 }
 
-/// `objective`, and what makes sense with it only.
-fn manager(table: &mut Table<'_>, fewest: u32) -> Option<ManagerSettings> {
+/// `objective`, and what makes sense with it only. `unsaid` are the prices that it leaves out.
+fn manager(table: &mut Table<'_>, fewest: u32, unsaid: Prices) -> Option<ManagerSettings> {
     let objective = table.key("objective").duration().between(MS / 10..=HOUR).optional();
     let default = ManagerSettings::new(objective.unwrap_or(MS));
     let target = table.key("target").probability().between(0.0..=0.999_999_999);
@@ -262,8 +269,8 @@ fn manager(table: &mut Table<'_>, fewest: u32) -> Option<ManagerSettings> {
         let per_node = table.key("per_node").number().between(0.0..=1e12);
         let per_violation = table.key("per_violation").number().between(0.0..=1e12);
         Prices {
-            per_node: per_node.or(default.prices.per_node),
-            per_violation: per_violation.or(default.prices.per_violation),
+            per_node: per_node.or(unsaid.per_node),
+            per_violation: per_violation.or(unsaid.per_violation),
         }
     });
     let acts = table.key("mode").variant(&ACTS).or(default.acts);

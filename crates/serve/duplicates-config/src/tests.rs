@@ -28,7 +28,7 @@ fn read_instead(of: &str, more: &str) -> Result<DuplicatesConfig, Problems> {
     let kept: Vec<&str> = lines.iter().filter(is_kept).copied().collect();
     let text = format!("[cart]\n{}\n{more}\n", kept.join("\n"));
     Node::parse(&text, "run.toml").and_then(|node| {
-        node.read(|table| Duplicates::read("cart", table.key("cart"), Duration::ZERO).config)
+        node.read(|table| Duplicates::read("cart", table.key("cart"), Duration::ZERO, None).config)
     })
 }
 

@@ -560,6 +560,7 @@ impl Whole {
         let mut parts: Parts<Config> = vec![
             fixed(agents, agents_surface, |config| Section::of(config, "agent")),
             fixed(mesh, mesh_surface, |config| Section::of(config, "redirect")),
+            fixed(Vec::new(), Surface::default(), |config| Section::of(config, "prices")),
             fixed(envoys, envoys_surface, |config| Section::of(config, "envoy")),
             fixed(placement, placement_surface, |config| Section::of(config, "placement")),
             fixed(services, services_surface, |config| Section::of(config, "duplicates")),

@@ -8,6 +8,7 @@ use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::joint::{Prices, Service};
 use evenkeel_geo::planner::Writes;
 use evenkeel_mesh::config::RedirectPair;
+use evenkeel_planner::duplicates::policy;
 use evenkeel_server::config::Config;
 use evenkeel_settings::Node;
 use evenkeel_testkit::certificates::Authority;
@@ -150,6 +151,39 @@ fn prices_and_work_reach_the_planner() {
         (Prices::default(), vec![Service::default(); 3])
     );
     assert!(read("", "").unwrap().redirect.unwrap().pricing(None).is_none());
+}
+
+/// A service of duplicates with these keys.
+fn duplicates(keys: &str) -> String {
+    let listen = "listen = '127.0.0.1:6379'\ndirectory = '/var/cart'";
+    format!("[duplicates.cart]\n{listen}\npartitions = 2\n{keys}\n")
+}
+
+#[test]
+fn one_set_of_prices_is_for_plans_and_for_duplicates_and_each_may_say_its_own() {
+    let of = |keys: &str, prices: &str, of_duplicates: &str| {
+        let config = read(keys, &format!("{prices}\n{}", duplicates(of_duplicates))).unwrap();
+        let plans = config.redirect.unwrap().prices.map(|it| it.prices);
+        (plans, config.duplicates[0].manager.as_ref().map(|it| it.prices))
+    };
+    let (by_price, managed) = ("aim = 'price'", "objective = '5ms'");
+    let unsaid = Prices::default();
+    let shared = "[prices]\nnode = 0.5\noptional = 0.2";
+    let plans = Prices { node_second: 500_000, optional: 200_000, ..unsaid };
+    let nodes = |per_node, per_violation| policy::Prices { per_node, per_violation };
+    assert_eq!(of(by_price, "", managed), (Some(unsaid), Some(nodes(1.0, 0.0))));
+    assert_eq!(of(by_price, shared, managed), (Some(plans), Some(nodes(0.5, 1.0))));
+    assert_eq!(of("", shared, managed), (None, Some(nodes(0.5, 1.0))));
+    assert_eq!(of(by_price, shared, ""), (Some(plans), None));
+    let own = of(
+        "aim = 'price'\nprices = {node = 0.1}",
+        shared,
+        "objective = '5ms'\ncost = {per_violation = 3}",
+    );
+    assert_eq!(own.0, Some(Prices { node_second: 100_000, ..plans }));
+    assert_eq!(own.1, Some(nodes(0.5, 3.0)));
+    let unused = read("", shared).unwrap_err();
+    assert!(unused[0].contains("prices that nobody goes by"), "{unused:?}");
 }
 
 #[test]

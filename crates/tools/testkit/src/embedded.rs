@@ -56,7 +56,7 @@ type DrawOf = dyn Fn(&str, usize) -> Draw + Send + Sync;
 /// What a request costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draw {
-    /// Work, as a multiple of the mean service time.
+    /// Work, as a multiple of the mean service time; a request without any takes no slot.
     pub work: f64,
     /// The same without optional content, where it has some.
     pub lean: Option<f64>,
@@ -295,7 +295,7 @@ impl App {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return response;
         }
-        let _slot = match &self.slots {
+        let _slot = match self.slots.as_ref().filter(|_| work > 0.0) {
             Some(slots) => Some(slots.acquire().await.expect("nobody closes it")),
             None => None,
         };

@@ -1,5 +1,7 @@
 //! Priced curves against every joint decision there is, and prices against differences of costs.
 
+mod effort;
+
 use super::*;
 use crate::tests::instances::{Family, instance};
 

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_core::time::nanos;
-use evenkeel_geo::joint::{JOINT_PRICE_MAX, Prices, Service};
+use evenkeel_geo::joint::{Prices, Service};
 use evenkeel_settings::common::file;
+use evenkeel_settings::prices::prices;
 use evenkeel_settings::{Mismatch, Table};
 
 use super::{RedirectPrices, RedirectSite};
@@ -17,12 +18,16 @@ const WORK_MIN: Duration = Duration::from_micros(1);
 /// Nobody works longer on one request.
 const WORK_MAX: Duration = Duration::from_secs(600);
 
-/// `[redirect.prices]`, with `aim = "price"` only; `None` with another aim.
-pub(super) fn read(table: &mut Table<'_>, is_aim: bool) -> Option<RedirectPrices> {
-    let prices = table.key("prices");
-    let is_said = prices.value().is_some();
-    let unsaid = RedirectPrices { prices: Prices::default(), copies_ppm: ppm(COPIES) };
-    let prices = prices.table(of).or(unsaid);
+/// `[redirect.prices]`, with `aim = "price"` only; `None` with another aim. What it leaves out is
+/// as in `unsaid`.
+pub(super) fn read(table: &mut Table<'_>, is_aim: bool, unsaid: Prices) -> Option<RedirectPrices> {
+    let said = table.key("prices");
+    let is_said = said.value().is_some();
+    let said = said.table(move |table| RedirectPrices {
+        prices: prices(table, &unsaid),
+        copies_ppm: ppm(table.key("copies").probability().or(COPIES)),
+    });
+    let prices = said.or(RedirectPrices { prices: unsaid, copies_ppm: ppm(COPIES) });
     if is_aim {
         for key in ["relay", "overload", "overload_price"] {
             if table.key(key).value().is_some() {
@@ -38,22 +43,6 @@ pub(super) fn read(table: &mut Table<'_>, is_aim: bool) -> Option<RedirectPrices
         table.problem("prices", Mismatch::new("prices alone", expected));
     }
     None
-}
-
-fn of(table: &mut Table<'_>) -> RedirectPrices {
-    let most = f64::from(JOINT_PRICE_MAX) / PPM;
-    let default = Prices::default();
-    let mut price = |key: &str, default: u32| {
-        let price = table.key(key).number().between(0.0..=most).optional();
-        price.map_or(default, ppm)
-    };
-    let prices = Prices {
-        optional: price("optional", default.optional),
-        wan: price("wan", default.wan),
-        node_second: price("node", default.node_second),
-    };
-    let copies = table.key("copies").probability().or(COPIES);
-    RedirectPrices { prices, copies_ppm: ppm(copies) }
 }
 
 /// What a site says for plans by price: the work of its requests, and its curves with hedges.

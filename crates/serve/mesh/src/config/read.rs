@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use evenkeel_geo::curve::{LOAD_BIAS, LOAD_BIAS_MAX, OBJECTIVE_MAX};
 use evenkeel_geo::epoch::{SITES_MAX, SiteId};
+use evenkeel_geo::joint::Prices;
 use evenkeel_geo::planner::{Aim, CURVE_VERSIONS_MAX};
 use evenkeel_geo::wan::CONNECTIONS_MAX;
 use evenkeel_geo::{ALL_PPM, OVERLOAD_PPM_MAX, Overload, PRICE_MAX};
@@ -32,8 +33,8 @@ pub struct Redirect<'a> {
 
 impl<'a> Redirect<'a> {
     /// Reads the table. `upstream` is the one it names, and whether some of its requests may be
-    /// served by their own site only is the protocol's.
-    pub fn read(table: &mut Table<'a>, upstream: usize, has_bound: bool) -> Self {
+    /// served by their own site only is the protocol's. `unsaid` are the prices that it leaves out.
+    pub fn read(table: &mut Table<'a>, upstream: usize, has_bound: bool, unsaid: Prices) -> Self {
         let through = table.key("controller");
         let through = through.value().is_some().then(|| Address::to_server(through).server);
         let sites = sites(&table.key("sites"), through.is_some());
@@ -54,7 +55,7 @@ impl<'a> Redirect<'a> {
         let load_bias = table.key("load_bias").number().between(0.1..=LOAD_BIAS_MAX);
         let connections = table.key("connections").integer().between(1..=CONNECTIONS_MAX);
         let aim = aim(table);
-        let prices = prices::read(table, aim.is_none());
+        let prices = prices::read(table, aim.is_none(), unsaid);
         prices::check(table, &sites, (prices.is_some(), through.is_some()));
         let aim = aim.unwrap_or(Aim::Violations);
         let writes_stay = table.key("writes_stay").boolean().or(false);

@@ -14,11 +14,14 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_geo::joint::Prices;
+use evenkeel_planner::duplicates::policy;
 use evenkeel_planner::model::Operation;
 use evenkeel_settings::address::{Address, SOCKET_PATH_BYTES_MAX as PATH_BYTES_MAX, ServerAddress};
 use evenkeel_settings::common::{
     HOUR, NAME_BYTES_MAX, SECOND, check_name, file, named_tables, tables,
 };
+use evenkeel_settings::prices::prices;
 use evenkeel_settings::shared::duration;
 use evenkeel_settings::{Mismatch, Setting, Table, Value};
 
@@ -64,12 +67,9 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     let log = table.key("log").section(LogConfig::read);
     let traces = table.key("traces").table(TracesConfig::read).optional();
     let record = table.key("record").table(RecordConfig::read).optional();
-    let redirect = table.key("redirect").table(|table| {
-        let upstream = upstream_named(table.key("upstream"), known);
-        let behind = upstream.and_then(|index| upstreams.get(index));
-        let is_cql = behind.is_some_and(|upstream| upstream.config.cql.is_some());
-        Redirect::read(table, upstream.unwrap_or_default(), is_cql)
-    });
+    let shared = table.key("prices").table(|table| prices(table, &Prices::default())).optional();
+    let redirect = table.key("redirect");
+    let redirect = redirect.table(|table| read_redirect(table, known, shared.unwrap_or_default()));
     let redirect = redirect.optional();
     let planned = redirect.as_ref().map(|redirect| redirect.config.writes_stay);
     let envoy = table.key("envoy").table(move |table| Envoy::read(table, planned)).optional();
@@ -79,9 +79,11 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
     });
     let placement = table.key("placement");
     let placement = placement.table(|table| PlacementConfig::read(table, mesh.as_ref())).optional();
-    let read = |name, setting| Duplicates::read(name, setting, drain);
+    let of_duplicates = shared.map(prices_of_duplicates);
+    let read = |name, setting| Duplicates::read(name, setting, drain, of_duplicates);
     let duplicates = named_tables(table.key("duplicates"), read).unwrap_or_default();
     evenkeel_duplicates::config::read::check_logs(table, &duplicates);
+    check_prices(table, redirect.as_ref(), &duplicates);
     let reported = envoy.as_ref().and(redirect.as_ref()).map(|redirect| redirect.config.upstream);
     check_use(table, &upstreams, &listens, reported);
     if let Some(upstream) = reported.and_then(|index| upstreams.get(index)) {
@@ -117,6 +119,37 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         source: Source::default(),
     };
     with_engine(config)
+}
+
+/// `known` are the upstreams, where it is known which there are.
+fn read_redirect<'a>(
+    table: &mut Table<'a>,
+    known: Option<&[Upstream<'_>]>,
+    prices: Prices,
+) -> Redirect<'a> {
+    let upstream = upstream_named(table.key("upstream"), known);
+    let behind = upstream.zip(known).and_then(|(index, upstreams)| upstreams.get(index));
+    let is_cql = behind.is_some_and(|upstream| upstream.config.cql.is_some());
+    Redirect::read(table, upstream.unwrap_or_default(), is_cql, prices)
+}
+
+/// Prices are for who goes by them.
+fn check_prices(
+    table: &mut Table<'_>,
+    redirect: Option<&Redirect<'_>>,
+    duplicates: &[Duplicates<'_>],
+) {
+    let plans = redirect.is_some_and(|redirect| redirect.config.prices.is_some());
+    let is_used = plans || duplicates.iter().any(|service| service.config.manager.is_some());
+    if table.key("prices").value().is_some() && !is_used {
+        let expected = "[redirect] with aim = \"price\", or [duplicates.NAME] with an objective";
+        table.problem("prices", Mismatch::new("prices that nobody goes by", expected));
+    }
+}
+
+/// The same prices as the manager of duplicates takes them: those of nodes and late accesses.
+fn prices_of_duplicates(prices: Prices) -> policy::Prices {
+    policy::Prices { per_node: f64::from(prices.node_second) * 1e-6, per_violation: 1.0 }
 }
 
 /// The same, all of whose HTTP/1.1 is read and written by the engine of the process.

@@ -375,7 +375,7 @@ impl World<'_> {
         self.plan.version += 1;
         self.plan.health = self.servers.iter().map(health).collect();
         if let Some(sites) = &mut self.sites {
-            sites.set_usable(&self.servers);
+            sites.set_up(&self.servers);
         }
         for client in 0..self.clients.len() {
             self.clients[client].dispatcher.adopt(self.now, &self.plan);

@@ -66,6 +66,8 @@ pub(super) struct Sites {
     /// By client, how long its requests wait at other sites; none where that is not our doing.
     patience: Vec<Patience>,
     usable: SiteSet,
+    /// By site, its servers that are up as far as health checks have found.
+    up: Vec<u32>,
     controls: Vec<Control>,
     planner: Option<Planner>,
     /// By site, whether requests are hedged there by the newest plan and those before; all before
@@ -199,6 +201,7 @@ impl Sites {
             spreads: site_of_client.iter().enumerate().map(spread).collect(),
             patience: patient.map(patience).collect(),
             usable: SiteSet::first(count),
+            up: servers.iter().map(|range| range.len() as u32).collect(),
             controls: (0..count).map(control).collect(),
             newest: None,
             sticky: (mode == Mode::KurmaDns).then(|| (sticky(), sticky_share)),
@@ -344,30 +347,30 @@ impl Sites {
         self.base[from][to] / 2 + Duration::from_nanos(residual as u64)
     }
 
-    /// Which sites have a living replica.
-    pub(super) fn set_usable(&mut self, servers: &[Server]) {
-        let lives =
-            |site: &usize| servers[self.servers[*site].clone()].iter().any(Server::is_alive);
-        self.usable = (0..self.count()).filter(lives).map(SiteId::new).collect();
+    /// Health checks have found which servers live.
+    pub(super) fn set_up(&mut self, servers: &[Server]) {
+        let living = |range: &Range<usize>| {
+            servers[range.clone()].iter().filter(|one| one.is_alive()).count() as u32
+        };
+        self.up = self.servers.iter().map(living).collect();
+        let is_usable = |site: &usize| self.up[*site] > 0;
+        self.usable = (0..self.count()).filter(is_usable).map(SiteId::new).collect();
     }
 
-    fn living(&self, site: usize, servers: &[Server]) -> u32 {
-        servers[self.servers[site].clone()].iter().filter(|one| one.is_alive()).count() as u32
-    }
-
-    /// Full requests per 1,000 s that a site's living servers serve.
-    fn capacity_per_1000_s(&self, site: usize, servers: &[Server]) -> u64 {
-        let living = self.living(site, servers);
+    /// Full requests per 1,000 s that a site's servers serve that are up. Without health checks
+    /// that is all of them, as in a proxy.
+    fn capacity_per_1000_s(&self, site: usize) -> u64 {
+        let up = self.up[site];
         match &self.planner {
             Some(planner) => {
                 let curve = self.controls[site].curve();
                 let id = SiteId::new(site);
                 let writes = self.controls[site].writes();
-                planner.capacity_per_1000_s(id, curve, writes, living)
+                planner.capacity_per_1000_s(id, curve, writes, up)
             }
             None => {
                 let all = self.servers[site].len() as u64;
-                self.capacity_per_1000_s[site] * u64::from(living) / all
+                self.capacity_per_1000_s[site] * u64::from(up) / all
             }
         }
     }
@@ -559,13 +562,13 @@ impl World<'_> {
             let begins = Control::begins(epoch, sites.period);
             sites.controls[site].foreknow(self.arriving.mean_rate(site, begins, sites.period));
         }
-        let seen = (sites.living(site, &self.servers), sites.hedges[site]);
+        let seen = (sites.up[site], sites.hedges[site]);
         sites.controls[site].learn(sites.period, seen);
         if sites.controls[site].watch() {
             let version = sites.controls[site].version();
             sites.tally.report.curve_changes.push((now.as_secs_f64(), site, version));
         }
-        let capacity = sites.capacity_per_1000_s(site, &self.servers);
+        let capacity = sites.capacity_per_1000_s(site);
         let report = sites.controls[site].report(now, capacity);
         let unix_ns = Control::unix_ns(now);
         let published = sites.controls[site].sync.publish(now, unix_ns, epoch, report);

@@ -15,6 +15,9 @@ use evenkeel_testkit::embedded::{Draw, Draws, Embedded, EmbeddedConfig};
 use super::super::brownout::{law, name_of};
 use super::super::{embedded_config, mishaps};
 
+/// What health checks ask for, which costs nothing.
+const HEALTH: &str = "/healthz";
+
 /// The applications of a site, to which happens what the scenario says.
 pub(super) fn applications(
     scenario: &Scenario,
@@ -37,6 +40,9 @@ pub(super) fn applications(
 fn draws(work: &Work, seed: u64) -> Draws {
     let (times, mean_s) = (CoreTime::new(work), work.optional.as_secs_f64());
     Draws::by(move |path, replica| {
+        if path == HEALTH {
+            return Draw { work: 0.0, lean: Some(0.0), luck: 1.0 };
+        }
         let seed = Rng::stream(seed, path).bits();
         let of = |is_full| times.nanos(seed, replica as u32, is_full) * 1e-9 / mean_s;
         Draw { work: of(true), lean: Some(of(false)), luck: 1.0 }
@@ -50,6 +56,14 @@ pub(super) fn upstream(scenario: &Scenario, spelling: &Spelling<'_>) -> String {
         format!("retries_max = {retries}\n[upstream.app.pool]\nconnections_max = 10000\n");
     if let Some(hedge) = spelling.hedge(&scenario.run.hedge) {
         text += &format!("[upstream.app.hedge]\nbudget = {}\n", hedge.budget_share);
+    }
+    if !scenario.run.health_checks.is_zero() {
+        // Who is slow is not down: only who refuses is.
+        let every = format_duration(scenario.run.health_checks);
+        text += &format!(
+            "[upstream.app.health]\npath = \"{HEALTH}\"\ninterval = \"{every}\"\ntimeout = \
+             \"30s\"\nfall = 1\nrise = 1\n"
+        );
     }
     text
 }
