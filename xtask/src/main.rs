@@ -54,11 +54,11 @@ usage: cargo xtask COMMAND
                         pauses, is slow or hangs, beside HAProxy, nginx and Envoy; --help: options
   predict [OPTIONS]     what the simulator foretells, beside what sockets show; fails when it is
                         wrong by more than a tenth; --help: options
-  replay-bars --simulated|--random|--dimmer|--speed [OPTIONS]
+  replay-bars --simulated|--random|--dimmer|--speed|--real [OPTIONS]
                         how often a rebuilt world foretells the tail under other policies, in
                         eight worlds whose truth is known; whether it names the best in worlds
                         drawn at random; other setpoints of the dimmer; what a long day costs;
-                        --help: options
+                        days of nginx, a shop and Cassandra beside what really came; --help: options
   drivers NAME=FOLDER...
                         the integration suites of Cassandra drivers (gocql, scylla, python) from
                         checkouts, against a node and through Evenkeel
@@ -148,6 +148,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ),
         ["compare", options @ ..] => compare::run(options),
         ["predict", options @ ..] => predict::run(options),
+        ["replay-bars", "--real", options @ ..] => replay_real(options),
         ["replay-bars", options @ ..] => {
             let bars = ["run", "--release", "-p", "evenkeel-replay", "--example", "bars", "--"];
             workspace::run_cargo(&[&bars[..], options].concat(), &[])
@@ -176,6 +177,14 @@ fn dispatch(words: &[&str]) -> Result<()> {
             Err(UsageError::new(format!("unknown command `{command}`\n\n{USAGE}")).into())
         }
     }
+}
+
+/// Real servers behind the programs of this tree.
+fn replay_real(options: &[&str]) -> Result<()> {
+    let programs = ["build", "--release", "-p", "evenkeel", "-p", "evenkeel-shop", "--bins"];
+    workspace::run_cargo(&programs, &[])?;
+    let real = ["run", "--release", "-p", "evenkeel-replay", "--example", "real", "--"];
+    workspace::run_cargo(&[&real[..], options].concat(), &[])
 }
 
 #[cfg(test)]

@@ -158,6 +158,7 @@ const TESTS_MAY_USE: &[(&str, &str)] = &[
     ("evenkeel-placement", "evenkeel-testkit"),
     ("evenkeel-duplicates", "evenkeel-testkit"),
     ("evenkeel-redis-acl", "evenkeel-testkit"),
+    ("evenkeel-replay", "evenkeel-testkit"),
 ];
 
 /// What the source of a crate that decides must not name, and what to use instead. Comments may

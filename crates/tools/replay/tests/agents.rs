@@ -221,8 +221,8 @@ const PLAIN: &str = "least-outstanding";
 
 /// A world that dims to this.
 fn dimmed(setpoint: &str) -> Day {
-    let mut node = Node::parse(DIMMED, "world").unwrap();
-    node.set(&format!("dimmer.setpoint={setpoint}")).unwrap();
+    let mut node = Node::parse(DIMMED, "world").expect("TOML");
+    node.set(&format!("dimmer.setpoint={setpoint}")).expect("a sound setting");
     played(&node, PLAIN)
 }
 
