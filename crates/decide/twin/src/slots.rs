@@ -20,8 +20,9 @@ pub fn starts(visits: &[Visit], slots: u32) -> (Vec<Option<u64>>, usize) {
     let mut taken = BinaryHeap::with_capacity(slots + 1);
     let mut early = 0;
     let start = |visit: &Visit| {
+        let is_full = taken.len() >= slots;
         let free_ns = match taken.peek() {
-            Some(Reverse(left_ns)) if taken.len() >= slots => *left_ns,
+            Some(Reverse(left_ns)) if is_full => *left_ns,
             _ => 0,
         };
         let mut start_ns = visit.at_ns.max(free_ns);
@@ -32,10 +33,11 @@ pub fn starts(visits: &[Visit], slots: u32) -> (Vec<Option<u64>>, usize) {
             early += usize::from(visit.left_ns < start_ns);
             start_ns = visit.left_ns;
         }
-        if taken.len() >= slots {
-            taken.pop();
+        if is_full && let Some(mut first) = taken.peek_mut() {
+            *first = Reverse(visit.left_ns);
+        } else {
+            taken.push(Reverse(visit.left_ns));
         }
-        taken.push(Reverse(visit.left_ns));
         Some(start_ns)
     };
     (visits.iter().map(start).collect(), early)
