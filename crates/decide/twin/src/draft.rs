@@ -4,7 +4,7 @@ use evenkeel_core::Rng;
 
 use crate::common::Score;
 use crate::content;
-use crate::pauses::{self, Pause};
+use crate::pauses::{self, Pause, Times};
 use crate::rows::{Day, End, Why};
 use crate::slots;
 use crate::speeds::{Service, Speeds};
@@ -19,6 +19,10 @@ const ROUNDS: usize = 3;
 pub(crate) struct Draft {
     replicas: Vec<Vec<Visit>>,
     starts: Vec<Vec<Option<u64>>>,
+    times: Vec<Times>,
+    /// For how long its replica worked on each visit that began, as a logarithm.
+    worked: Vec<Vec<f64>>,
+    has_lean: bool,
     pub(crate) pauses: Vec<Vec<Pause>>,
     pub(crate) speeds: Speeds,
     pub(crate) works: Works,
@@ -39,17 +43,30 @@ impl Draft {
     pub(crate) fn new(day: &Day, slots_min: u32, lighter: f64) -> Self {
         let (replicas, network) = visits(day);
         let (slots, early) = slots::concurrency(&replicas, slots_min);
-        let starts = replicas.iter().map(|visits| slots::starts(visits, slots).at_ns).collect();
-        let pauses = vec![Vec::new(); replicas.len()];
-        let (speeds, works, lean) = (Speeds::default(), Works::default(), Works::default());
-        let mut draft =
-            Self { replicas, starts, pauses, speeds, works, lean, lighter, network, slots, early };
-        draft.weigh(day);
+        let starts: Vec<Vec<Option<u64>>> =
+            replicas.iter().map(|visits| slots::starts(visits, slots).at_ns).collect();
+        let both = || replicas.iter().zip(&starts);
+        let mut draft = Self {
+            times: both().map(|(visits, starts)| Times::new(visits, starts)).collect(),
+            worked: both().map(|(visits, starts)| worked(visits, starts)).collect(),
+            has_lean: replicas.iter().flatten().any(|visit| visit.is_lean),
+            pauses: vec![Vec::new(); replicas.len()],
+            speeds: Speeds::default(),
+            works: Works::default(),
+            lean: Works::default(),
+            replicas,
+            starts,
+            lighter,
+            network,
+            slots,
+            early,
+        };
+        draft.weigh();
         for _ in 0..ROUNDS {
             if !draft.find_pauses() {
                 break;
             }
-            draft.weigh(day);
+            draft.weigh();
         }
         draft
     }
@@ -63,18 +80,17 @@ impl Draft {
     /// all content, as a logarithm.
     fn services(&self, replica: usize) -> impl Iterator<Item = (Visit, u64, f64)> + '_ {
         let began = self.replicas[replica].iter().zip(&self.starts[replica]);
-        began.filter_map(move |(visit, start)| {
-            let start = (*start)?;
+        let began = began.filter_map(|(visit, start)| Some((*visit, (*start)?)));
+        began.zip(&self.worked[replica]).map(move |((visit, start), worked)| {
             let paused = pauses::overlap_ns(&self.pauses[replica], start, visit.left_ns);
-            let worked = (visit.left_ns - start).saturating_sub(paused).max(1_000);
-            let lighter = if visit.is_lean { self.lighter } else { 0.0 };
-            Some((*visit, start, (worked as f64).ln() + lighter))
+            let log = if paused == 0 { *worked } else { logarithm(&visit, start, paused) };
+            (visit, start, log + if visit.is_lean { self.lighter } else { 0.0 })
         })
     }
 
     /// Learns what content costs, where it was left out.
     fn weigh_content(&mut self) {
-        if !self.replicas.iter().flatten().any(|visit| visit.is_lean) {
+        if !self.has_lean {
             return;
         }
         let services = |replica: usize| {
@@ -91,31 +107,24 @@ impl Draft {
 
     /// Learns speeds, then works. A copy that was given up counts for its speed as those do that
     /// took longer.
-    fn weigh(&mut self, day: &Day) {
+    fn weigh(&mut self) {
         self.weigh_content();
         let replicas = 0..self.replicas.len();
-        let services: Vec<Vec<(Visit, u64, f64)>> =
-            replicas.map(|replica| self.services(replica).collect()).collect();
-        let mut all = Vec::with_capacity(self.replicas.len());
-        for (replica, services) in services.iter().enumerate() {
-            let service = |(visit, start, log): &(Visit, u64, f64)| -> Option<Service> {
-                if !visit.is_cut {
-                    return Some((*start, *log));
-                }
-                let scale = self.speeds.log(replica, *start);
-                (!self.works.is_empty())
-                    .then(|| (*start, scale + self.works.mean_beyond(log - scale)))
-            };
-            all.push(services.iter().filter_map(service).collect::<Vec<_>>());
-        }
-        self.speeds = Speeds::new(&all);
-        drop(all);
-        let (mut full, mut lean) = (Vec::with_capacity(day.rows.len()), Vec::new());
-        for (replica, services) in services.iter().enumerate() {
-            let firsts = services.iter();
-            let firsts = firsts.filter(|(visit, ..)| day.rows[visit.row].why == Why::First);
-            for (visit, start, log) in firsts {
-                let log = log - self.speeds.log(replica, *start);
+        let service = |replica: usize, (visit, start, log): (Visit, u64, f64)| -> Option<Service> {
+            if !visit.is_cut {
+                return Some((start, log));
+            }
+            (!self.works.is_empty()).then(|| (start, self.beyond(replica, start, log)))
+        };
+        let of = |replica: usize| {
+            self.services(replica).filter_map(move |one| service(replica, one)).collect()
+        };
+        self.speeds = Speeds::new(&replicas.clone().map(of).collect::<Vec<_>>());
+        let (mut full, mut lean) = (Vec::with_capacity(self.visits().sum()), Vec::new());
+        for replica in replicas {
+            let services = self.services(replica);
+            for (visit, start, log) in services.filter(|(visit, ..)| visit.is_first) {
+                let log = log - self.speeds.log(replica, start);
                 let seen = if visit.is_lean { &mut lean } else { &mut full };
                 seen.push(Seen { log, is_cut: visit.is_cut });
             }
@@ -133,8 +142,8 @@ impl Draft {
         let mut is_new = false;
         for replica in 0..self.replicas.len() {
             let scale_ns = |at_ns| self.speeds.log(replica, at_ns).exp();
-            let (visits, starts) = (&self.replicas[replica], &self.starts[replica]);
-            let found = pauses::find(visits, starts, &self.works, (mean, self.lighter), scale_ns);
+            let laws = (mean, self.lighter);
+            let found = pauses::find(&self.times[replica], &self.works, laws, scale_ns);
             is_new |= found != self.pauses[replica];
             self.pauses[replica] = found;
         }
@@ -201,6 +210,12 @@ impl Draft {
         crowding
     }
 
+    /// How long a service that was given up would have taken on average.
+    fn beyond(&self, replica: usize, start_ns: u64, log: f64) -> f64 {
+        let scale = self.speeds.log(replica, start_ns);
+        scale + self.works.mean_beyond(log - scale)
+    }
+
     /// The requests in the order of their arrival; `score` is the logarithm of the first copy's
     /// work until works of all parts are known. `common` is what copies have in common. A part that
     /// is not the first has no requests whose first copy was sent before it.
@@ -253,6 +268,16 @@ impl Draft {
         requests.sort_by_key(|request| request.at_ns);
         requests
     }
+}
+
+/// For how long its replica worked on each visit that began, if it never paused, as a logarithm.
+fn worked(visits: &[Visit], starts: &[Option<u64>]) -> Vec<f64> {
+    let began = visits.iter().zip(starts).filter_map(|(visit, start)| Some((visit, (*start)?)));
+    began.map(|(visit, start)| logarithm(visit, start, 0)).collect()
+}
+
+fn logarithm(visit: &Visit, start_ns: u64, paused_ns: u64) -> f64 {
+    ((visit.left_ns - start_ns).saturating_sub(paused_ns).max(1_000) as f64).ln()
 }
 
 /// What crowds cost.

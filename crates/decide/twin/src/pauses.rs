@@ -24,31 +24,39 @@ pub struct Pause {
     pub to_ns: u64,
 }
 
-/// The pauses of a replica whose visits began at `starts`; `mean` is that of the works, and
-/// `scale_ns` the service time of a work of 1 at a moment; without content it is less, by `lighter`
-/// as a logarithm.
+/// When the services of a replica began and ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// Of each, from when until when, ns, and whether content was left out.
+    began: Vec<(u64, u64, bool)>,
+    /// When those ended that were not given up, in order, ns.
+    left: Vec<u64>,
+}
+
+impl Times {
+    /// Those of these visits, and when they began.
+    pub fn new(visits: &[Visit], starts: &[Option<u64>]) -> Self {
+        let all =
+            || visits.iter().zip(starts).filter_map(|(visit, start)| Some((visit, (*start)?)));
+        let began = all().map(|(visit, start)| (start, visit.left_ns, visit.is_lean)).collect();
+        let ended = all().filter(|(visit, _)| !visit.is_cut);
+        let mut left: Vec<u64> = ended.map(|(visit, _)| visit.left_ns).collect();
+        left.sort_unstable();
+        Self { began, left }
+    }
+}
+
+/// The pauses of a replica; `mean` is that of the works, and `scale_ns` the service time of a work
+/// of 1 at a moment; without content it is less, by `lighter` as a logarithm.
 pub fn find(
-    visits: &[Visit],
-    starts: &[Option<u64>],
+    times: &Times,
     works: &Works,
     (mean, lighter): (f64, f64),
     scale_ns: impl Fn(u64) -> f64,
 ) -> Vec<Pause> {
-    let shift = |visit: &Visit| if visit.is_lean { lighter } else { 0.0 };
-    let began: Vec<(u64, u64, f64)> = visits
-        .iter()
-        .zip(starts)
-        .filter_map(|(visit, start)| start.map(|start| (start, visit.left_ns, shift(visit))))
-        .collect();
-    let shift_max = if visits.iter().any(|visit| visit.is_lean) { lighter.max(0.0) } else { 0.0 };
-    let shift_max = shift_max.exp();
-    let mut left: Vec<u64> = visits
-        .iter()
-        .zip(starts)
-        .filter(|(visit, start)| !visit.is_cut && start.is_some())
-        .map(|(visit, _)| visit.left_ns)
-        .collect();
-    left.sort_unstable();
+    let Times { began, left } = times;
+    let is_some_lean = began.iter().any(|(.., is_lean)| *is_lean);
+    let shift_max = if is_some_lean { lighter.max(0.0).exp() } else { 1.0 };
     let mut pauses = Vec::new();
     let (mut next, mut present) = (0, VecDeque::new());
     // So many in service, each for at most this multiple of the speed, show nothing.
@@ -65,12 +73,13 @@ pub fn find(
         if (to_ns - from_ns) as f64 * 4.0 < scale {
             continue;
         }
-        let age_ns = |one: &(u64, u64, f64)| to_ns.min(one.1).saturating_sub(one.0);
+        let age_ns = |one: &(u64, u64, bool)| to_ns.min(one.1).saturating_sub(one.0);
         let age_ns = present.iter().map(age_ns).max().unwrap_or(0) as f64 * shift_max;
         if harmless.get(present.len()).is_some_and(|least| age_ns < scale * least) {
             continue;
         }
-        let hazard = |(start, left_ns, shift): &(u64, u64, f64)| {
+        let hazard = |(start, left_ns, is_lean): &(u64, u64, bool)| {
+            let shift = if *is_lean { lighter } else { 0.0 };
             let log = |ns: u64| (ns.max(1) as f64 / scale).ln() + shift;
             let until = works.hazard(log(to_ns.min(*left_ns).saturating_sub(*start)));
             match from_ns.checked_sub(*start) {

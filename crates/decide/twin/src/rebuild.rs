@@ -107,7 +107,7 @@ impl Rebuilder {
         }
         let (full, known) = part.full();
         self.full = (self.full.0 + full, self.full.1 + known);
-        let draft = Draft::new(part, self.slots, self.lighter);
+        let mut draft = Draft::new(part, self.slots, self.lighter);
         (self.slots, self.lighter) = (draft.slots, draft.lighter);
         let logs = draft.logs(part.rows.len());
         let mut pairs = draft.pairs(part, &logs);
@@ -117,13 +117,14 @@ impl Rebuilder {
         let is_first = self.parts.is_empty();
         let mut requests = draft.requests(part, &logs, common, is_first, &mut self.rng);
         drop(logs);
-        let count = requests.len();
+        let (count, crowding) = (requests.len(), draft.crowding());
+        draft.works.forget_means();
         self.requests.append(&mut requests);
         self.parts.push(Part {
             from_ns: if is_first { 0 } else { part.sent_ns().next().unwrap_or(0) },
             requests: count,
             visits: draft.visits().collect(),
-            crowding: draft.crowding(),
+            crowding,
             early: draft.early,
             lean: (draft.lean, draft.lighter, (known - full) as usize),
             network: draft.network,

@@ -37,7 +37,10 @@ pub fn starts(visits: &[Visit], slots: u32) -> Starts {
     let (mut waited, mut early) = (0, 0);
     let start = |visit: &Visit| {
         let is_full = taken.len() >= slots;
-        let free_ns = taken.peek().filter(|_| is_full).map_or(0, |Reverse(left_ns)| *left_ns);
+        let free_ns = match taken.peek() {
+            Some(Reverse(left_ns)) if is_full => *left_ns,
+            _ => 0,
+        };
         let start_ns = visit.at_ns.max(free_ns);
         waited += usize::from(free_ns > visit.at_ns);
         if visit.is_cut && visit.left_ns <= start_ns {
@@ -45,11 +48,13 @@ pub fn starts(visits: &[Visit], slots: u32) -> Starts {
         }
         let is_early = visit.left_ns < start_ns;
         early += usize::from(is_early);
-        if is_full {
-            taken.pop();
-        }
         // Whom it overtook keeps the slot.
-        taken.push(Reverse(visit.left_ns.max(start_ns)));
+        let left_ns = visit.left_ns.max(start_ns);
+        if is_full && let Some(mut first) = taken.peek_mut() {
+            *first = Reverse(left_ns);
+        } else {
+            taken.push(Reverse(left_ns));
+        }
         (!is_early).then_some(start_ns)
     };
     Starts { at_ns: visits.iter().map(start).collect(), waited, early }

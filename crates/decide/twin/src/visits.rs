@@ -1,6 +1,6 @@
 //! When each copy came to its replica and left it, by the clock of the day.
 
-use crate::rows::{Day, End};
+use crate::rows::{Day, End, Why};
 
 /// A copy at a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ pub struct Visit {
     pub is_cut: bool,
     /// Whether content was left out.
     pub is_lean: bool,
+    /// Whether it was its request's first copy.
+    pub is_first: bool,
 }
 
 /// What lies between client and replicas.
@@ -51,15 +53,41 @@ pub fn visits(day: &Day) -> (Vec<Vec<Visit>>, Network) {
         };
         let left_ns = at_ns.saturating_add(there_ns);
         let is_lean = row.served.is_some_and(|served| !served.is_full);
-        let visit = Visit { row: number, at_ns, left_ns, is_cut, is_lean };
+        let is_first = row.why == Why::First;
+        let visit = Visit { row: number, at_ns, left_ns, is_cut, is_lean, is_first };
         visits[usize::from(row.replica)].push(visit);
     }
+    // In the order in which they were served, where agents tell: messages overtake each other.
+    let waited_ns = |visit: &Visit| day.rows[visit.row].served.map_or(0, |it| it.wait_ns);
     for visits in &mut visits {
-        // In the order in which they were served, where agents tell: messages overtake each other.
-        let waited_ns = |visit: &Visit| day.rows[visit.row].served.map_or(0, |it| it.wait_ns);
-        visits.sort_by_key(|visit| visit.at_ns.saturating_add(waited_ns(visit)));
+        let starts: Vec<u64> =
+            visits.iter().map(|visit| visit.at_ns.saturating_add(waited_ns(visit))).collect();
+        if !starts.is_sorted() {
+            let mut order: Vec<usize> = (0..visits.len()).collect();
+            sort(&mut order, |number| starts[*number]);
+            *visits = order.into_iter().map(|number| visits[number]).collect();
+        }
     }
     (visits, network)
+}
+
+/// Sorts by a key, and leaves equal ones in their order: each goes back past the few that belong
+/// behind it, unless they are many.
+fn sort<T: Copy>(all: &mut [T], key: impl Fn(&T) -> u64) {
+    let mut moved = 0;
+    for place in 1..all.len() {
+        let one = all[place];
+        let mut to = place;
+        while to > 0 && key(&all[to - 1]) > key(&one) {
+            all[to] = all[to - 1];
+            to -= 1;
+        }
+        all[to] = one;
+        moved += place - to;
+        if moved > 4 * all.len() {
+            return all.sort_by_key(key);
+        }
+    }
 }
 
 fn network(day: &Day) -> Network {

@@ -45,28 +45,43 @@ pub struct Works {
 
 impl Works {
     /// The law of what was seen.
-    pub fn new(mut seen: Vec<Seen>) -> Self {
-        // As integers, which are sorted in half the time.
-        seen.sort_unstable_by_key(|one| (ordered(one.log), one.is_cut));
-        let (mut left, mut alive) = (seen.len() as f64, 1.0);
-        let mut steps = Vec::with_capacity(seen.len());
+    pub fn new(seen: impl IntoIterator<Item = Seen>) -> Self {
+        // As plain integers, which are sorted in a fifth of the time.
+        let seen = seen.into_iter();
+        let (mut ended, mut cut) = (Vec::with_capacity(seen.size_hint().0), Vec::new());
+        for one in seen {
+            if one.is_cut { &mut cut } else { &mut ended }.push(ordered(one.log));
+        }
+        ended.sort_unstable();
+        cut.sort_unstable();
+        let all = ended.len() + cut.len();
+        let (mut left, mut alive, mut number) = (all as f64, 1.0, 0);
+        let mut steps = Vec::with_capacity(ended.len());
         let (mut hazards, mut hazard) = (Vec::new(), 0.0);
-        let every = seen.len() / POINTS + 1;
+        let every = all / POINTS + 1;
         let tail = TAIL_EVENTS.max(TAIL_SHARE * left);
-        for (number, one) in seen.iter().enumerate() {
-            if !one.is_cut {
-                let ended = alive / left;
-                alive -= ended;
-                steps.push((one.log, 1.0 - alive - ended / 2.0));
-                hazard += 1.0 / left;
-                if left > tail && (number % every == 0 || left < 10.0 * TAIL_EVENTS) {
-                    hazards.push((one.log, hazard));
-                }
+        let mut cut = cut.into_iter().peekable();
+        for log in ended {
+            while cut.next_if(|beyond| *beyond < log).is_some() {
+                (left, number) = (left - 1.0, number + 1);
             }
-            left -= 1.0;
+            let log = logarithm(log);
+            let ended = alive / left;
+            alive -= ended;
+            steps.push((log, 1.0 - alive - ended / 2.0));
+            hazard += 1.0 / left;
+            if left > tail && (number % every == 0 || left < 10.0 * TAIL_EVENTS) {
+                hazards.push((log, hazard));
+            }
+            (left, number) = (left - 1.0, number + 1);
         }
         let means = means(&steps);
         Self { steps, hazards, means }
+    }
+
+    /// Leaves off what only [`mean_beyond`](Self::mean_beyond) needs.
+    pub(crate) fn forget_means(&mut self) {
+        self.means = Vec::new();
     }
 
     /// Whether nothing was seen.
@@ -93,20 +108,25 @@ impl Works {
     /// Replaces logarithms of works by their scores. In the order of works and not of their times,
     /// as a search for each through a table of millions would wait for memory every time.
     pub fn score_all<T>(&self, all: &mut [T], of: impl Fn(&mut T) -> &mut f32) {
+        let scores = (0..=self.steps.len()).map(|place| normal::quantile(self.share_at(place)));
+        let scores: Vec<f32> = scores.map(|score| score as f32).collect();
         for chunk in all.chunks_mut(CHUNK) {
-            let mut order: Vec<(f32, u32)> =
-                chunk.iter_mut().zip(0..).map(|(one, number)| (*of(one), number)).collect();
-            order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            let (mut place, mut last, mut score) = (0, usize::MAX, 0.0);
-            for (log, number) in order {
-                let log = f64::from(log);
+            // A logarithm and a number in one integer, which is in the same order.
+            let packed = |(one, number): (&mut T, u64)| {
+                let bits = of(one).to_bits();
+                let flip = if bits >> 31 == 1 { u32::MAX } else { 1 << 31 };
+                u64::from(bits ^ flip) << 32 | number
+            };
+            let mut order: Vec<u64> = chunk.iter_mut().zip(0..).map(packed).collect();
+            order.sort_unstable();
+            let mut place = 0;
+            for packed in order {
+                let one = of(&mut chunk[packed as u32 as usize]);
+                let log = f64::from(*one);
                 while self.steps.get(place).is_some_and(|(known, _)| *known < log) {
                     place += 1;
                 }
-                if place != last {
-                    (last, score) = (place, normal::quantile(self.share_at(place)) as f32);
-                }
-                *of(&mut chunk[number as usize]) = score;
+                *one = scores[place];
             }
         }
     }
@@ -216,6 +236,13 @@ impl Works {
 const fn ordered(log: f64) -> i64 {
     let bits = log.to_bits().cast_signed();
     bits ^ (((bits >> 63).cast_unsigned() >> 1).cast_signed())
+}
+
+/// Its inverse.
+const fn logarithm(ordered: i64) -> f64 {
+    f64::from_bits(
+        (ordered ^ (((ordered >> 63).cast_unsigned() >> 1).cast_signed())).cast_unsigned(),
+    )
 }
 
 fn means(steps: &[(f64, f64)]) -> Vec<f64> {

@@ -248,7 +248,7 @@ fn resampled(twin: Twin) -> Twin {
     let log = |latency_ns: u64| (latency_ns as f64 - ways_ns).max(1_000.0).ln();
     let logs: Vec<f64> = twin.requests.iter().map(|one| log(one.latency_ns)).collect();
     let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
-    let seen = logs.iter().map(|log| Seen { log: log - mean, is_cut: false }).collect();
+    let seen = logs.iter().map(|log| Seen { log: log - mean, is_cut: false });
     let works = Works::new(seen);
     let replicas = twin.pauses.len();
     let speeds =

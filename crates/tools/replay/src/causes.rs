@@ -54,14 +54,8 @@ impl Causes {
         Self { earlier, network, pauses, queue, slow, work }
     }
 
-    /// Of a day with agents; `pauses` and speeds are those of its replicas.
-    pub fn of(day: &Day, twin: &Twin) -> Self {
-        let mut all = Slowest::default();
-        all.add(day);
-        Self::of_slowest(all, twin)
-    }
-
-    /// Of the slowest of all parts of a day.
+    /// Of the slowest of all parts of a day with agents; pauses and speeds are those of its
+    /// replicas.
     pub(crate) fn of_slowest(mut all: Slowest, twin: &Twin) -> Self {
         let count = (all.answers as f64 * SLOWEST).ceil() as usize;
         let mut sums = [0.0; 6];

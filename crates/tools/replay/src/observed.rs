@@ -52,9 +52,9 @@ impl Observed {
             Blocks::new(&twin.requests, policy, ascending)
         });
         let answered = twin.requests.iter().filter(|one| one.latency_ns > 0);
-        let answered = answered.map(|one| (one.at_ns, one.latency_ns));
-        let parts = parts(answered, twin.length_ns());
-        Self { latencies, parts, causes, blocks }
+        let mut parts = Parts::new(twin.length_ns());
+        answered.for_each(|one| parts.add(one.at_ns, one.latency_ns));
+        Self { latencies, parts: parts.finish(), causes, blocks }
     }
 }
 
@@ -67,22 +67,26 @@ impl Blocks {
         let Some(above_ns) = percentile(ascending, TESTED) else { return Self::default() };
         let length = ascending.len().div_ceil(BLOCKS);
         let from_ns = answers(requests, policy).step_by(length).map(|one| one.at_ns).collect();
-        let mut blocks = Self { from_ns, above_ns, above: Vec::new() };
+        let blocks = Self { from_ns, above_ns, above: Vec::new() };
+        let mut above = blocks.none();
         let seen = answers(requests, policy).map(|one| (one.at_ns, one.latency_ns));
-        blocks.above = blocks.count(seen);
-        blocks
+        seen.for_each(|seen| blocks.count(seen, &mut above));
+        Self { above, ..blocks }
     }
 
-    /// How many of these answers, with the times of their arrival, are above in each block.
-    pub(crate) fn count(&self, answers: impl Iterator<Item = (u64, u64)>) -> Vec<f64> {
-        let mut above = vec![0.0; self.from_ns.len()];
-        for (at_ns, _) in answers.filter(|(_, latency_ns)| *latency_ns > self.above_ns) {
+    /// No answers above, by block.
+    pub(crate) fn none(&self) -> Vec<f64> {
+        vec![0.0; self.from_ns.len()]
+    }
+
+    /// Counts an answer, when it arrived and how long it took, in its block if it is above.
+    pub(crate) fn count(&self, (at_ns, latency_ns): (u64, u64), above: &mut [f64]) {
+        if latency_ns > self.above_ns {
             let place = self.from_ns.partition_point(|from_ns| *from_ns <= at_ns);
             if let Some(block) = above.get_mut(place.saturating_sub(1)) {
                 *block += 1.0;
             }
         }
-        above
     }
 
     /// Standard deviation of how far off a world's tested percentile is by luck, as a logarithm.
@@ -114,19 +118,33 @@ pub(crate) fn variance(values: &[f64]) -> f64 {
     squares / (count - 1.0).max(1.0)
 }
 
-/// The 99th percentile of answers in each part of a day of this length, from when they arrived
-/// and how long they took, ns.
-pub(crate) fn parts(answers: impl Iterator<Item = (u64, u64)>, length_ns: u64) -> Vec<Option<u64>> {
-    let mut latencies = vec![Vec::new(); PARTS];
-    for (at_ns, latency_ns) in answers {
-        let part = u128::from(at_ns) * PARTS as u128 / u128::from(length_ns.max(1));
-        latencies[(part as usize).min(PARTS - 1)].push(latency_ns);
+/// Answers by the part of the day in which they arrived.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    length_ns: u64,
+    latencies: Vec<Vec<u64>>,
+}
+
+impl Parts {
+    /// None yet, of a day of this length.
+    pub(crate) fn new(length_ns: u64) -> Self {
+        Self { length_ns: length_ns.max(1), latencies: vec![Vec::new(); PARTS] }
     }
-    let p99 = |mut all: Vec<u64>| {
-        all.sort_unstable();
-        percentile(&all, 0.99).filter(|_| all.len() >= PART_MIN)
-    };
-    latencies.into_iter().map(p99).collect()
+
+    /// Another answer: when it arrived and how long it took, ns.
+    pub(crate) fn add(&mut self, at_ns: u64, latency_ns: u64) {
+        let part = u128::from(at_ns) * PARTS as u128 / u128::from(self.length_ns);
+        self.latencies[(part as usize).min(PARTS - 1)].push(latency_ns);
+    }
+
+    /// The 99th percentile of each part, ns; none where it has too few answers.
+    pub(crate) fn finish(self) -> Vec<Option<u64>> {
+        let p99 = |mut all: Vec<u64>| {
+            all.sort_unstable();
+            percentile(&all, 0.99).filter(|_| all.len() >= PART_MIN)
+        };
+        self.latencies.into_iter().map(p99).collect()
+    }
 }
 
 #[cfg(test)]
@@ -171,7 +189,8 @@ mod tests {
                 let other = answers(&mut Rng::seeded(bursts), &mut Rng::stream(seed, "b"), 3_000);
                 let latencies = ascending(&own);
                 let blocks = Blocks::new(&own, 1, &latencies);
-                let world = blocks.count(other.iter().map(|one| (one.at_ns, one.latency_ns)));
+                let mut world = blocks.none();
+                other.iter().for_each(|one| blocks.count((one.at_ns, one.latency_ns), &mut world));
                 let log = |all: &[u64]| (percentile(all, TESTED).unwrap() as f64).ln();
                 let off = log(&ascending(&other)) - log(&latencies);
                 squares += off * off;

@@ -2,16 +2,18 @@
 
 use std::thread;
 
-use evenkeel_sim::world::{RecordConfig, record};
+use evenkeel_sim::world::{RecordConfig, record_parts};
 use evenkeel_twin::Twin;
-use evenkeel_twin::rows::{Day, Seen, percentile};
+use evenkeel_twin::rows::{Day, percentile};
 
-use crate::causes::Causes;
-use crate::observed::{Observed, parts, variance};
+use crate::causes::{Causes, Slowest};
+use crate::observed::{Observed, Parts, variance};
 use crate::share::Share;
 use crate::world::{Change, Setup, TWINS, scenario_of};
 
 const MINUTE_NS: u64 = 60_000_000_000;
+/// Rows that are there before they are looked at: 4 MB.
+const PART_ROWS: usize = 1 << 16;
 
 /// What is kept of what one world played.
 #[derive(Clone, Debug)]
@@ -72,11 +74,12 @@ pub(crate) fn play(
             pairs: if explores { setup.pairs } else { 0.0 },
             ..RecordConfig::default()
         };
-        let mut day = record(&world, &change.policy, number, config);
-        // Requests of the world take as much memory as what comes now.
-        drop(world);
-        day.keep(|at_ns| share.counts(at_ns));
-        Played::new(&day, twin, observed)
+        let mut playing = Playing::new(twin.length_ns(), observed);
+        record_parts(&world, &change.policy, number, config, PART_ROWS, |part| {
+            part.keep(|at_ns| share.counts(at_ns));
+            playing.add(part, observed);
+        });
+        playing.finish(twin)
     };
     let threads = thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let threads = threads.clamp(1, TWINS);
@@ -95,27 +98,54 @@ pub(crate) fn play(
     Worlds { each, is_shared, busy }
 }
 
-impl Played {
-    fn new(day: &Day, twin: &Twin, observed: &Observed) -> Self {
-        let seen = day.requests();
-        let answers = |one: &Seen| Some((one.at_ns, one.latency_ns?));
-        let of = |policy: u8| seen.iter().filter(move |one| one.policy == policy);
-        let latencies = [0, 1].map(|policy| {
-            let mut all: Vec<u64> = of(policy).filter_map(|one| one.latency_ns).collect();
-            all.sort_unstable();
-            all
-        });
-        let above = [0, 1].map(|policy| {
-            let blocks = &observed.blocks[usize::from(policy)];
-            blocks.count(of(policy).filter_map(answers))
-        });
+/// A day that is played, and looked at part by part.
+#[derive(Debug)]
+struct Playing {
+    latencies: [Vec<u64>; 2],
+    worked_ns: Vec<f64>,
+    parts: Parts,
+    slowest: Slowest,
+    full: (u64, u64),
+    above: [Vec<f64>; 2],
+}
+
+impl Playing {
+    fn new(length_ns: u64, observed: &Observed) -> Self {
         Self {
-            latencies,
-            worked_ns: worked_ns(day),
-            parts: parts(seen.iter().filter_map(answers), twin.length_ns()),
-            causes: Causes::of(day, twin),
-            full: day.full(),
-            above,
+            latencies: [Vec::new(), Vec::new()],
+            worked_ns: Vec::new(),
+            parts: Parts::new(length_ns),
+            slowest: Slowest::default(),
+            full: (0, 0),
+            above: [0, 1].map(|policy| observed.blocks[policy].none()),
+        }
+    }
+
+    fn add(&mut self, part: &Day, observed: &Observed) {
+        for one in part.requests() {
+            let Some(latency_ns) = one.latency_ns else { continue };
+            self.parts.add(one.at_ns, latency_ns);
+            let policy = usize::from(one.policy);
+            if let Some(latencies) = self.latencies.get_mut(policy) {
+                latencies.push(latency_ns);
+                observed.blocks[policy].count((one.at_ns, latency_ns), &mut self.above[policy]);
+            }
+        }
+        add_worked(&mut self.worked_ns, part);
+        self.slowest.add(part);
+        let (full, known) = part.full();
+        self.full = (self.full.0 + full, self.full.1 + known);
+    }
+
+    fn finish(mut self, twin: &Twin) -> Played {
+        self.latencies.iter_mut().for_each(|all| all.sort_unstable());
+        Played {
+            latencies: self.latencies,
+            worked_ns: self.worked_ns,
+            parts: self.parts.finish(),
+            causes: Causes::of_slowest(self.slowest, twin),
+            full: self.full,
+            above: self.above,
         }
     }
 }
@@ -216,9 +246,8 @@ fn pooled(each: &[&[u64]], share: f64) -> Option<u64> {
     Some(low)
 }
 
-/// For how long slots served in each minute, ns.
-fn worked_ns(day: &Day) -> Vec<f64> {
-    let mut worked = Vec::new();
+/// Adds for how long slots served in each minute, ns.
+fn add_worked(worked: &mut Vec<f64>, day: &Day) {
     for (row, sent_ns) in day.rows.iter().zip(day.sent_ns()) {
         let minute = (sent_ns / MINUTE_NS) as usize;
         if worked.len() <= minute {
@@ -226,7 +255,6 @@ fn worked_ns(day: &Day) -> Vec<f64> {
         }
         worked[minute] += row.served.map_or(0.0, |served| served.service_ns as f64);
     }
-    worked
 }
 
 /// The share of slots that served in the busiest minute of a day of this length.

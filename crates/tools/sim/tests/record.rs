@@ -3,7 +3,7 @@
 use evenkeel_core::Instant;
 use evenkeel_settings::Node;
 use evenkeel_sim::Scenario;
-use evenkeel_sim::world::{RecordConfig, record};
+use evenkeel_sim::world::{RecordConfig, record, record_parts};
 use evenkeel_twin::rows::{Day, End, Why, percentile};
 
 const WORLD: &str = "\
@@ -36,6 +36,31 @@ fn a_record_shows_the_latencies_that_the_report_shows() {
         let hedges = day.rows.iter().filter(|row| row.why == Why::Hedge).count();
         assert_eq!(hedges as u64, report.hedges, "{policy}");
     }
+}
+
+#[test]
+fn parts_are_the_whole_and_no_request_is_in_two_of_them() {
+    let config = || RecordConfig { pairs: 0.05, ..RecordConfig::default() };
+    // At this load there are times without any request.
+    let mut node = Node::parse(WORLD, "scenario.toml").expect("TOML");
+    node.set("workload.utilisation=0.1").expect("a load");
+    let world = Scenario::read(&node).expect("a scenario");
+    let whole = record(&world, "c3+hedge", 1, config());
+    let (mut rows, mut requests, mut parts, mut last_ns) = (Vec::new(), Vec::new(), 0, 0);
+    record_parts(&world, "c3+hedge", 1, config(), 500, |part| {
+        // Somebody is there for so long only while replicas pause.
+        assert!(part.rows.len() < 3_000, "{}", part.rows.len());
+        requests.append(&mut part.requests());
+        if let Some(first) = part.rows.first_mut() {
+            first.gap_ns -= last_ns;
+            last_ns += part.rows.iter().map(|row| row.gap_ns).sum::<u64>();
+        }
+        rows.append(&mut part.rows);
+        parts += 1;
+    });
+    assert!(parts > 10, "{parts}");
+    assert_eq!(requests, whole.requests());
+    assert_eq!(rows, whole.rows);
 }
 
 #[test]

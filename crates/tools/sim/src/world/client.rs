@@ -220,7 +220,7 @@ impl World<'_> {
         if let Some(whole) = open.whole {
             return self.part_ended(whole, &open, end);
         }
-        let warm = self.is_warm(open.number);
+        let warm = self.recording.is_none() && self.is_warm(open.number);
         let violation = self.tally.note_end(warm, self.now.since(open.arrived_at), end);
         if let Some(sites) = &mut self.sites {
             let server = open.server.map(|server| server as usize);
@@ -284,7 +284,9 @@ impl World<'_> {
             ..Job::new(attempt, id, client)
         };
         let job = self.jobs.insert(job) as JobId;
-        self.tally.note_choice(server);
+        if self.recording.is_none() {
+            self.tally.note_choice(server);
+        }
         self.truth.moved(server, 1);
         let at = self.now + self.delay(client, server as u32);
         self.events.push(Lane::ToServers, at, Event::Reach(job));

@@ -42,7 +42,7 @@ use crate::workload::{Arrival, Arriving, CoreTime};
 use crate::world::notices::Notice;
 use crate::world::parts::Whole;
 use crate::world::record::Recording;
-pub use crate::world::record::{RecordConfig, record, windows};
+pub use crate::world::record::{RecordConfig, record, record_parts, windows};
 use crate::world::sites::Sites;
 
 #[derive(Clone, Copy, Debug)]
@@ -421,20 +421,29 @@ impl<'a> World<'a> {
 
     fn play(&mut self) {
         self.begin();
-        while let Some((at, event)) = self.events.pop() {
-            debug_assert!(at >= self.now, "time runs forward");
-            if let Event::Due(call) = event
-                && self.slot(call).is_none()
-            {
-                continue; // it was answered in time, like nearly all
-            }
-            while at >= self.window_ends && !self.is_over() {
-                self.end_window();
-            }
-            self.now = at;
-            self.tally.note_event(at, core::mem::discriminant(&event));
-            self.happen(event);
+        while self.go_on() {}
+    }
+
+    /// The next event happens; false when there is none.
+    #[inline]
+    fn go_on(&mut self) -> bool {
+        let Some((at, event)) = self.events.pop() else { return false };
+        debug_assert!(at >= self.now, "time runs forward");
+        if let Event::Due(call) = event
+            && self.slot(call).is_none()
+        {
+            return true; // it was answered in time, like nearly all
         }
+        while at >= self.window_ends && !self.is_over() {
+            self.end_window();
+        }
+        self.now = at;
+        // Who is recorded has no report.
+        if self.recording.is_none() {
+            self.tally.note_event(at, core::mem::discriminant(&event));
+        }
+        self.happen(event);
+        true
     }
 
     fn begin(&mut self) {
@@ -545,14 +554,21 @@ impl<'a> World<'a> {
 }
 
 impl World<'_> {
-    /// Checks what must hold when all is quiet, and reports.
-    fn end(mut self, policy: &str, seed: u64) -> RunReport {
+    /// Checks what must hold when all is quiet.
+    fn check_end(&self) {
         assert!(self.calls.is_empty() && self.wholes.is_empty(), "every call ends");
         assert!(self.jobs.is_empty() && self.probes.is_empty(), "every job comes home");
         assert!(self.notices.is_empty(), "every notice arrives");
-        for client in &mut self.clients {
+        for client in &self.clients {
             assert_eq!(client.dispatcher.fleet().in_flight(), 0, "nothing stays in flight");
             assert_eq!(client.dispatcher.held(), 0, "nothing stays held");
+        }
+    }
+
+    /// Checks the same, and reports.
+    fn end(mut self, policy: &str, seed: u64) -> RunReport {
+        self.check_end();
+        for client in &mut self.clients {
             self.tally.add_window(&client.dispatcher.window());
         }
         self.tally.arrived = self.arrived;

@@ -63,6 +63,26 @@ pub(super) struct Recording {
 /// As [`run`](super::run) does; and when the scenario has sites, tiers or fewer clients than
 /// workers of a process and an exploration is asked for: those have clients of their own.
 pub fn record(scenario: &Scenario, policy: &str, seed: u64, config: RecordConfig) -> Day {
+    let mut whole = Day::default();
+    let take = |day: &mut Day| whole = core::mem::take(day);
+    record_parts(scenario, policy, seed, config, usize::MAX, take);
+    whole
+}
+
+/// The same part by part: whenever nothing is on its way and so many rows are there, these are
+/// taken, and may be changed. The gap of the first row of a part is the time from the start of the
+/// run; strangers are those of the run so far.
+///
+/// # Panics
+/// As [`record`].
+pub fn record_parts(
+    scenario: &Scenario,
+    policy: &str,
+    seed: u64,
+    config: RecordConfig,
+    rows_of_part: usize,
+    mut take: impl FnMut(&mut Day),
+) {
     let mut world = World::new(scenario, policy, seed);
     let explorers = world.clients.len() as u32;
     if config.coins != 0 {
@@ -75,14 +95,27 @@ pub fn record(scenario: &Scenario, policy: &str, seed: u64, config: RecordConfig
     }
     let strangers = vec![0; scenario.cluster.servers];
     // Nearly all rows are those of first copies; to grow by and by would copy them again.
-    let rows = Vec::with_capacity(scenario.workload.requests as usize / 16 * 17);
+    let rows = (scenario.workload.requests as usize / 16 * 17).min(rows_of_part);
+    let rows = Vec::with_capacity(rows);
     let day = Day { rows, strangers, ..Day::default() };
     let recording = Recording { config, day, last: Instant::ZERO, explorers };
     world.recording = Some(Box::new(recording));
-    world.play();
-    let recording = world.recording.take();
-    world.end(policy, seed);
-    recording.map(|recording| recording.day).unwrap_or_default()
+    world.begin();
+    while world.go_on() {
+        if world.calls.is_empty()
+            && world.jobs.is_empty()
+            && let Some(recording) = &mut world.recording
+            && recording.day.rows.len() >= rows_of_part
+        {
+            take(&mut recording.day);
+            recording.day.rows.clear();
+            recording.last = Instant::ZERO;
+        }
+    }
+    if let Some(mut recording) = world.recording.take() {
+        take(&mut recording.day);
+    }
+    world.check_end();
 }
 
 impl Recording {
