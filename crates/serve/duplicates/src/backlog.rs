@@ -31,13 +31,16 @@ use evenkeel_stores::resp::replication::{Event, ReplicationParser};
 use evenkeel_stores::resp::request::Limits;
 use evenkeel_wal::{Log, LogError, LogPlace, RecordKind};
 
-/// How often it is noted where the stream of a duplicate is that is written to: before a quarter of
-/// what is kept has passed, if that is sooner.
-const NOTE_EVERY: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(50)..=Duration::from_secs(1);
+/// How often it is looked whether it is time to note where the stream of a duplicate is.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Looks after which that is noted of one that is written to: a second. When so many writes came
+/// that they may be a quarter of what is kept, sooner.
+const NOTE_AFTER: u32 = 20;
 /// Looks after which one that is not written to is noted as well: it may have dropped its stream,
 /// which a Redis does after an hour without replicas.
-const NOTE_ANYWAY: u32 = 600;
+const NOTE_ANYWAY: u32 = 600 * NOTE_AFTER;
+/// Bytes of a write in a stream, before that is known.
+const WRITE_BYTES: f64 = 256.0;
 /// How long a process that ends waits until it is noted where streams are.
 const LAST_WITHIN: Duration = Duration::from_millis(250);
 /// How long the next bytes of a backlog may take.
@@ -55,7 +58,7 @@ pub(super) async fn begin(
     link: &mut Link,
 ) -> Result<(), FencingError> {
     let place = opened(connector, us, link).await?;
-    fencing::note_landmark(link, us, &place).await
+    fencing::note_landmark(link, us, &place, false).await
 }
 
 /// Where the stream of a duplicate is, which keeps it from now on.
@@ -100,44 +103,44 @@ async fn place(link: &mut Link) -> io::Result<Option<StreamPlace>> {
 /// Notes where the stream of a duplicate is, again and again while it is written to, for as long as
 /// these connections to it are in use. What fails is tried again: it is of use only later.
 pub(super) async fn keep(engine: Rc<Engine>, server: usize, connection: u64) {
-    let (mut link, mut noted, mut passed) = (None, 0, 0);
-    let (mut pause, mut last) = (*NOTE_EVERY.end(), None::<StreamPlace>);
+    let (mut link, mut noted, mut looks) = (None, 0, 0);
+    let (mut many, mut last) = (1, None::<StreamPlace>);
     loop {
-        sleep(pause).await;
-        passed += 1;
-        let (connector, us, sent) = {
+        sleep(LOOK_EVERY).await;
+        looks += 1;
+        let (connector, us, writes) = {
             let inner = engine.look();
             if inner.servers[server].connection != connection {
                 return;
             }
-            let sent = inner.members.sent_to(server).0;
-            (inner.connectors[server].clone(), inner.us_to(server), sent)
+            let writes = inner.members.sent_to(server).0.saturating_sub(noted);
+            if writes < many && looks < if writes > 0 { NOTE_AFTER } else { NOTE_ANYWAY } {
+                continue;
+            }
+            (inner.connectors[server].clone(), inner.us_to(server), writes)
         };
-        if sent == noted && passed < NOTE_ANYWAY {
-            pause = *NOTE_EVERY.end();
-            continue;
-        }
-        match note(&connector, &us, link.take()).await {
+        looks = 0;
+        match note(&connector, &us, (link.take(), false)).await {
             Ok((used, place)) => {
-                pause = next_pause(pause, last.as_ref(), &place);
-                (link, noted, passed, last) = (Some(used), sent, 0, Some(place));
+                many = many_writes(writes, last.as_ref(), &place);
+                (link, noted, last) = (Some(used), noted + writes, Some(place));
             }
             Err(error) => tracing::debug!(server, %error, "where its stream is was not noted"),
         }
     }
 }
 
-/// When to note it again, by how much of the stream has come in this time.
-fn next_pause(passed: Duration, last: Option<&StreamPlace>, now: &StreamPlace) -> Duration {
-    let came = last.map_or(0, |last| now.offset.saturating_sub(last.offset)).max(1);
-    let quarters = now.kept_bytes_max as f64 / 4.0 / came as f64;
-    passed.mul_f64(quarters.min(100.0)).clamp(*NOTE_EVERY.start(), *NOTE_EVERY.end())
+/// How many writes may be a quarter of what is kept of the stream, by how much these were.
+fn many_writes(writes: u64, last: Option<&StreamPlace>, now: &StreamPlace) -> u64 {
+    let came = last.map_or(0, |last| now.offset.saturating_sub(last.offset));
+    let each = if came > 0 && writes > 0 { came as f64 / writes as f64 } else { WRITE_BYTES };
+    (now.kept_bytes_max as f64 / 4.0 / each).max(1.0) as u64
 }
 
 async fn note(
     connector: &Connector,
     us: &Us,
-    link: Option<Link>,
+    (link, is_last): (Option<Link>, bool),
 ) -> io::Result<(Link, StreamPlace)> {
     let mut link = match link {
         Some(link) => link,
@@ -147,7 +150,7 @@ async fn note(
         Some(place) => place,
         None => opened(connector, us, &mut link).await?,
     };
-    fencing::note_landmark(&mut link, us, &noted).await?;
+    fencing::note_landmark(&mut link, us, &noted, is_last).await?;
     Ok((link, noted))
 }
 
@@ -159,7 +162,9 @@ pub(super) async fn note_all(engine: &Engine) {
         for server in (0..inner.servers.len()).filter(|&server| inner.members.is_settled(server)) {
             let (connector, us) = (inner.connectors[server].clone(), inner.us_to(server));
             if matches!(connector, Connector::Tcp { .. }) {
-                noting.spawn_local(async move { note(&connector, &us, None).await.map(drop) });
+                noting.spawn_local(
+                    async move { note(&connector, &us, (None, true)).await.map(drop) },
+                );
             }
         }
     }

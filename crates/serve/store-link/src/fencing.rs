@@ -324,7 +324,9 @@ pub async fn landmarks(link: &mut Link) -> io::Result<Landmarks> {
     Ok(Stamp::parse(&link.get(EPOCH).await?).landmarks.unwrap_or_default())
 }
 
-/// Writes the place where its stream is now into the stamp of a duplicate of ours.
+/// Writes the place where its stream is now into the stamp of a duplicate of ours. The `last` one
+/// has its watermark behind it once more: it may be the only place from which the stream is kept,
+/// and would not tell what was done before it.
 ///
 /// # Errors
 /// When it is not ours any more, or does not answer.
@@ -332,14 +334,24 @@ pub async fn note_landmark(
     link: &mut Link,
     us: &Us,
     stream: &StreamPlace,
+    is_last: bool,
 ) -> Result<(), FencingError> {
     link.expect_ok(&[b"WATCH", EPOCH]).await?;
+    let mut mark = None;
+    if is_last {
+        link.expect_ok(&[b"WATCH", WATERMARK]).await?;
+        mark = payload(&link.get(WATERMARK).await?).map(<[u8]>::to_vec);
+    }
     let theirs = Stamp::parse(&link.get(EPOCH).await?);
     us.check(&theirs, link.address())?;
     let mut landmarks = theirs.landmarks.unwrap_or_default();
     landmarks.note(stream);
     let stamp = us.stamp_with(Some(&landmarks));
-    if theirs.epoch == us.epoch && link.transaction(&[&[b"SET", EPOCH, &stamp]]).await? {
+    let stamp: [&[u8]; 3] = [b"SET", EPOCH, &stamp];
+    let mark = mark.as_ref().map(|mark| [&b"SET"[..], WATERMARK, mark]);
+    let mut writes = vec![&stamp[..]];
+    writes.extend(mark.as_ref().map(|it| &it[..]));
+    if theirs.epoch == us.epoch && link.transaction(&writes).await? {
         return Ok(());
     }
     let text = "another one has signed it, or nobody";

@@ -42,8 +42,10 @@ impl Proxy {
         let node = Node::parse(&text, "run.toml").unwrap_or_else(|found| panic!("{found}"));
         let config = Config::read(&node).unwrap_or_else(|found| panic!("{found}"));
         let this = Self { process: Some(Process::start(config).unwrap()) };
-        block_until("a client is let in", || {
-            Client::connect(this.address(), Version::V4, None).is_ok()
+        // By each of its threads, among which the kernel chooses, and which learn one after the
+        // other what the cluster is.
+        block_until("clients are let in", || {
+            (0..20).all(|_| Client::connect(this.address(), Version::V4, None).is_ok())
         });
         this
     }

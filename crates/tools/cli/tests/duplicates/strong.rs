@@ -233,7 +233,11 @@ pub(crate) fn emptied_duplicates_say_whose_they_are() {
     world.front.settle(3);
     world.front.process.signal("-STOP");
     let mut third = world.redises[2].client();
-    let mut epoch = || third.ask(&["GET", "evenkeel:epoch"]);
+    // Places in its stream are behind that, in the same value.
+    let mut epoch = || {
+        let signed = third.ask(&["GET", "evenkeel:epoch"]);
+        signed.text().and_then(|text| text.lines().next()).map(str::to_owned)
+    };
     let first = epoch();
     other.start();
     let (stop, mut seen) = (AtomicBool::new(false), Vec::new());
@@ -251,7 +255,7 @@ pub(crate) fn emptied_duplicates_say_whose_they_are() {
         looking.join().unwrap();
     });
     assert!(seen.len() == 2 && seen[0] == first, "one epoch, then the next: {seen:?}");
-    assert!(seen.iter().all(|it| matches!(it, Reply::Bulk(_))), "{seen:?}");
+    assert!(seen.iter().all(Option::is_some), "{seen:?}");
     world.front.process.signal("-CONT");
     block_until("the first front ends", || world.front.process.has_ended());
     other.settle(3);
