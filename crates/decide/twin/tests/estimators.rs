@@ -207,7 +207,7 @@ fn who_serves_all_at_once_has_no_slots() {
 /// How much of the pauses until the end of the day is found, and how much is found besides: shares
 /// of the time that they take.
 fn found_and_wrong(day: &Day, truth: &[Vec<Pause>], twin: &Twin) -> (f64, f64) {
-    let end_ns = day.sent_ns().last().unwrap();
+    let end_ns = day.sent_ns().last().expect("a day has requests");
     let (mut there_ns, mut found_ns, mut wrong_ns) = (0, 0, 0);
     for (truth, found) in truth.iter().zip(&twin.pauses) {
         for pause in truth.iter().filter(|pause| pause.to_ns < end_ns) {
