@@ -1,19 +1,23 @@
 //! Folders of a test's own.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An empty folder, removed at its end unless the test has failed.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// One of this name. Tests of one process need names of their own.
+    /// One whose path has this name in it. No other call gets the same one: two tests of a process
+    /// may use one helper.
     ///
     /// # Panics
     /// When it cannot be made.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("evenkeel-{name}-{}", std::process::id()));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("evenkeel-{name}-{process}-{number}"));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("temporary folders can be made");
         Self(path)

@@ -122,6 +122,7 @@ impl Redis {
                 .stdout(Stdio::null()),
         );
         block_until("redis answers", || {
+            assert!(!self.program.has_ended(), "redis ended in {}", self.directory.display());
             let pong = Client::try_connect(self.address, PATIENCE)
                 .and_then(|mut client| client.try_ask(&["PING"]));
             pong.is_ok_and(|pong| pong == Reply::Simple("PONG".to_owned()))
