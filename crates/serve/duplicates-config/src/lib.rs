@@ -32,6 +32,7 @@ use evenkeel_settings::address::ServerAddress;
 use evenkeel_stores::resp::request::Limits;
 use evenkeel_stores::store::cassandra::{Cassandra, CassandraSettings};
 use evenkeel_stores::store::embedded::{Embedded, EmbeddedSettings};
+use evenkeel_stores::store::keys::Servers;
 use evenkeel_stores::store::memcached::Memcached;
 use evenkeel_stores::store::zookeeper::{ZooKeeper, ZooKeeperSettings};
 use evenkeel_stores::store::{Host, Pauses};
@@ -148,6 +149,8 @@ pub struct RedisAccess {
     pub login: Option<StoreLogin>,
     /// `store_tls`; `None` = without.
     pub tls: Option<ClientTlsFiles>,
+    /// `store_cluster`: each is the only node with slots of a Redis Cluster of its own.
+    pub is_cluster: bool,
 }
 
 impl RedisAccess {
@@ -168,6 +171,8 @@ pub enum Connector {
         login: Option<Login>,
         /// With what it is spoken to, if encrypted.
         tls: Option<ClientTls>,
+        /// Whether it is a node of a Redis Cluster.
+        is_cluster: bool,
     },
     /// A store in this process.
     Host(Host),
@@ -270,7 +275,8 @@ impl Target {
             Self::Tcp { address, access } => {
                 let login = access.login.as_ref().map(StoreLogin::load).transpose();
                 let login = login.map_err(|error| of_table("store_password_file", &error))?;
-                Connector::Tcp { address, login, tls: access.load_tls()? }
+                let is_cluster = access.is_cluster;
+                Connector::Tcp { address, login, tls: access.load_tls()?, is_cluster }
             }
             Self::Embedded { settings, pauses } => {
                 let name = settings.path.display().to_string();
@@ -482,6 +488,14 @@ impl DuplicatesConfig {
         match self.group.is_whole() || self.log.sync == Sync::Always {
             true => self.name.clone(),
             false => format!("{}.{}", self.service(), self.group.number % workers.max(1)),
+        }
+    }
+
+    /// Which kind of servers its duplicates are.
+    pub fn servers(&self) -> Servers {
+        match self.targets().next() {
+            Some(Target::Tcp { access, .. }) if access.is_cluster => Servers::Nodes,
+            _ => Servers::Plain,
         }
     }
 

@@ -474,13 +474,14 @@ fn ensembles(table: &mut Table<'_>, name: &str) -> Partitions {
     })
 }
 
-/// `store_user`, `store_password` and `store_tls`: the same for all servers.
+/// `store_user`, `store_password`, `store_tls` and `store_cluster`: the same for all servers.
 fn redis_access(table: &mut Table<'_>, store: Store) -> RedisAccess {
     for (key, what) in [
         ("store_user", "a user"),
         ("store_password", "a password"),
         ("store_password_file", "a password"),
         ("store_tls", "TLS by this key"),
+        ("store_cluster", "nodes of Redis Cluster"),
     ] {
         if table.key(key).value().is_some() && store != Store::Redis {
             let expected = format!("no such key: only store = \"redis\" has {what}");
@@ -490,6 +491,7 @@ fn redis_access(table: &mut Table<'_>, store: Store) -> RedisAccess {
     RedisAccess {
         login: StoreLogin::read(table),
         tls: table.key("store_tls").table(ClientTlsFiles::read).optional(),
+        is_cluster: table.key("store_cluster").boolean().or(false),
     }
 }
 

@@ -111,3 +111,21 @@ fn nights_need_a_manager_that_acts_and_a_log_on_disk() {
         assert!(problems.contains(expected), "{more}: {problems}");
     }
 }
+
+#[test]
+fn servers_of_redis_alone_may_be_nodes_of_its_cluster() {
+    let servers = |more: &str| read(more).unwrap().split().last().map(DuplicatesConfig::servers);
+    assert_eq!(servers(""), Some(Servers::Plain));
+    assert_eq!(servers("store_cluster = false"), Some(Servers::Plain));
+    assert_eq!(servers("store_cluster = true"), Some(Servers::Nodes));
+    assert_eq!(servers("store_cluster = true\ngroups = 2"), Some(Servers::Nodes));
+    let spare = read("store_cluster = true\nspares = ['x:1']").unwrap().spares.remove(0);
+    assert!(matches!(spare, Target::Tcp { access, .. } if access.is_cluster));
+    for (without, more, says) in [
+        ("", "store_cluster = 1", "true or false"),
+        ("store", "store_cluster = true\nstore = 'memcached'", "only store = \"redis\" has nodes"),
+    ] {
+        let problems = read_instead(without, more).expect_err(more).to_string();
+        assert!(problems.contains(says), "{more}: {problems}");
+    }
+}

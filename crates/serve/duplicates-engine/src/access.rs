@@ -17,7 +17,6 @@ use evenkeel_stores::resp::commands::{
 use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::rewrite;
 use evenkeel_stores::resp::{databases, deadlines, encode};
-use evenkeel_stores::store::keys::write_group;
 use evenkeel_wal::{COMMAND_BYTES_MAX, LogError, RecordKind};
 
 impl Inner {
@@ -474,6 +473,7 @@ impl Inner {
             Repeat::Idempotent => None,
             Repeat::Partial | Repeat::Once => self.stamp_behind(write.commands, write.is_single),
         };
+        let servers = self.config.servers();
         for server in to.iter() {
             if write.repeat != Repeat::Idempotent {
                 self.mark_before_group(server);
@@ -486,7 +486,8 @@ impl Inner {
                 }
                 Repeat::Partial | Repeat::Once => {
                     let out = &mut connection.pending;
-                    write_group(out, write.commands, position.numbers(), stamp.as_deref());
+                    let (mark, stamp) = (position.numbers(), stamp.as_deref());
+                    servers.write_group(out, write.commands, mark, stamp);
                     self.servers[server].marked = position.sequence;
                     let before = 2 + write.count;
                     let is_single = write.is_single;

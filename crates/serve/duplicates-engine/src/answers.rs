@@ -8,7 +8,7 @@ use super::late::TOO_LATE;
 use super::types::{Copy, Owed};
 use evenkeel_store_link::compared::digest;
 use evenkeel_stores::resp::reply::{self, Blame};
-use evenkeel_stores::resp::{encode, functions};
+use evenkeel_stores::resp::{cluster, encode, functions};
 
 impl Inner {
     /// One answer came on a connection.
@@ -22,6 +22,7 @@ impl Inner {
         kind: ConnectionKind,
         reply: &[u8],
     ) -> Result<(), Option<Dropped>> {
+        let reply = cluster::without_redirection(reply);
         let Some(state) = self.connection(server, connection, kind) else { return Err(None) };
         if reply.first() == Some(&b'>') {
             if is_emptying(reply) {
@@ -67,7 +68,7 @@ impl Inner {
         let reported = owed.refusal().or_else(|| refused_within(&owed, reply));
         // The last one is not dropped for what it cannot do (out of memory, most of the time): the
         // others could not either, and with it everything would be gone.
-        let is_access = owed.is_access();
+        let is_access = owed.is_access() || self.keeps_unmarked(&owed);
         let partition = self.members.partition(server);
         let is_last = is_access && self.members.live(partition) == ServerSet::only(server);
         let is_refusal = reply::blame(reported.unwrap_or(reply)) == Some(Blame::Server);
@@ -77,6 +78,9 @@ impl Inner {
             let Some(state) = self.connection(server, connection, kind) else { return Err(None) };
             state.owed.push_front(owed); // it did not answer: it is dropped with all it owes
             return Err(Some(Dropped::Failed));
+        }
+        if is_refusal {
+            self.refused_mark(server, &owed, reply);
         }
         if is_refusal && let Owed::Access { call } | Owed::Group { call, .. } = &owed {
             self.refused_by_last(partition, *call);
@@ -180,6 +184,9 @@ impl Inner {
     ) -> Result<(), Option<Dropped>> {
         if self.is_log_in_memory() && reply.first() == Some(&b'-') {
             return Err(Some(Dropped::Failed));
+        }
+        if reply.first() == Some(&b'+') {
+            self.took_mark(server);
         }
         self.members.marked(self.now, server, watermark);
         while let Some((call, reply)) = self.servers[server].ordered.unmarked.pop_front() {
@@ -293,12 +300,18 @@ impl Inner {
 /// What of a group its server refused where the group was begun: a right was taken away between the
 /// two. The watermark behind it was written.
 fn refused_within<'a>(owed: &Owed, reply: &'a [u8]) -> Option<&'a [u8]> {
+    let is_effect = matches!(owed, Owed::Effect { .. });
     let is_group = matches!(owed, Owed::Group { .. } | Owed::Replayed { .. } | Owed::Moved { .. });
     // Most have no error.
-    if !is_group || reply.first() != Some(&b'*') || !reply.contains(&b'-') {
+    if !(is_group || is_effect) || reply.first() != Some(&b'*') || !reply.contains(&b'-') {
         return None;
     }
-    reply::elements(reply).find(|element| reply::blame(element) == Some(Blame::Server))
+    let is_refusal = |element: &&[u8]| reply::blame(element) == Some(Blame::Server);
+    match is_effect {
+        // A script may answer any error; the watermark is the last.
+        true => reply::elements(reply).last().filter(is_refusal),
+        false => reply::elements(reply).find(is_refusal),
+    }
 }
 
 /// What the client of a group is answered; `None` where it was not done as a whole.

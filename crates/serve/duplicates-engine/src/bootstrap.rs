@@ -8,7 +8,7 @@ use evenkeel_store_link::fencing;
 use evenkeel_stores::resp::commands::Repeat;
 use evenkeel_stores::resp::reply::payload;
 use evenkeel_stores::resp::{databases, encode, functions, whole};
-use evenkeel_stores::store::keys::{FUNCTIONS, write_signed};
+use evenkeel_stores::store::keys::FUNCTIONS;
 use xxhash_rust::xxh3::xxh3_128;
 
 impl Inner {
@@ -43,6 +43,7 @@ impl Inner {
     /// and arrives behind it would be back.
     fn empty_bootstrapping(&mut self, partition: usize, write: &Write<'_>, stamp: &[u8]) {
         let is_all = write.is_single && whole::empties_everything(write.commands);
+        let servers = self.config.servers();
         for target in self.bootstrapping(partition).iter() {
             let Some(bootstrap) = &mut self.servers[target].bootstrap else { continue };
             if !is_all || !bootstrap.copying.emptied(xxh3_128(FUNCTIONS)) {
@@ -50,7 +51,8 @@ impl Inner {
                 continue;
             }
             let connection = &mut self.servers[target].ordered;
-            write_signed(&mut connection.pending, write.commands, stamp, fencing::FILLING);
+            let out = &mut connection.pending;
+            servers.write_marked(out, write.commands, Some(stamp), fencing::FILLING);
             let before = 2 + write.count;
             connection.owe(Owed::Replayed { write: None, before, refusal: None });
             self.members.sent(self.now, target, None);

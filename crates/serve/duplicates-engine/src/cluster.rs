@@ -5,6 +5,9 @@
 //! `CROSSSLOT`, or `MOVED` and where. A plain client is taken at its word: where it came, it is
 //! served.
 //!
+//! Where duplicates are nodes of Redis Cluster themselves, they take no keys of several slots
+//! together from anybody, so nobody's are taken.
+//!
 //! `UNAVAILABLE` (nothing was done) becomes `CLUSTERDOWN`, which these clients know and try again.
 
 use std::borrow::Cow;
@@ -18,6 +21,7 @@ use evenkeel_stores::resp::commands::{Class, Command, Local};
 use evenkeel_stores::resp::hash::SLOTS;
 use evenkeel_stores::resp::locate::Location;
 use evenkeel_stores::resp::reply::Shape;
+use evenkeel_stores::store::keys::Servers;
 
 const IN_MULTI: &str = "ERR CLUSTER, READONLY, READWRITE and ASKING are not taken within MULTI: \
     send it before MULTI or after EXEC";
@@ -36,9 +40,11 @@ impl Inner {
         (command, class): (&Command, Class),
         parsed: ParsedCommand<'_>,
     ) -> bool {
-        let Some(client) = self.client(id).filter(|it| it.is_of_cluster && it.is_known()) else {
-            return false;
-        };
+        let are_nodes = self.config.servers() == Servers::Nodes;
+        let Some(client) = self.client(id).filter(|it| it.is_known()) else { return false };
+        if !client.is_of_cluster {
+            return are_nodes && self.refuses_slots(id, (command, class), parsed);
+        }
         let in_transaction = client.transaction.is_some();
         if matches!(command.name, "cluster" | "readonly" | "readwrite" | "asking") {
             match command.name {
@@ -66,6 +72,26 @@ impl Inner {
             self.refuse(id, text);
         }
         redirection.is_some()
+    }
+
+    /// Nodes of Redis Cluster take keys of one slot in a command, or a transaction, whoever asks;
+    /// whether it was refused.
+    fn refuses_slots(
+        &mut self,
+        id: ClientId,
+        (command, class): (&Command, Class),
+        parsed: ParsedCommand<'_>,
+    ) -> bool {
+        if class == Class::Local(Local::Exec) {
+            return self.refuses_exec(id);
+        }
+        // What has no keys that can be found is answered in its turn.
+        let is_refused = cluster::slot_of(command, class, parsed.arguments())
+            .is_err_and(|refusal| refusal.0 == cluster::CROSSSLOT.0);
+        if is_refused {
+            self.refuse(id, cluster::CROSSSLOT.0);
+        }
+        is_refused
     }
 
     /// The keys of a transaction have one slot, or it does nothing; whether it was refused.

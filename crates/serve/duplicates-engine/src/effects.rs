@@ -46,7 +46,7 @@ use evenkeel_store_link::read_counts::{self, Read};
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
 use evenkeel_stores::resp::replication::Group;
 use evenkeel_stores::resp::{databases, encode};
-use evenkeel_stores::store::keys::{AHEAD, WATERMARK};
+use evenkeel_stores::store::keys::AHEAD;
 
 /// How often a command is begun, when who does it is lost each time.
 const ATTEMPTS_MAX: u32 = 3;
@@ -453,13 +453,11 @@ impl Inner {
         let (epoch, attempt) = (self.history.last().epoch.0, self.effects.attempts);
         let mark = [AHEAD, format!("{epoch} {attempt}").as_bytes()].concat();
         let Some(effect) = self.effects.running.get_mut(&partition) else { return };
-        let pending = &mut self.servers[server].ordered.pending;
-        pending.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
-        pending.extend_from_slice(&effect.request.commands);
         effect.reads = read_counts::of(&effect.request.commands);
-        let count = effect.request.count + read_counts::ask(&effect.reads, pending);
-        encode::command(pending, &[b"SET", WATERMARK, &mark]);
-        pending.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+        let mut commands = effect.request.commands.clone();
+        let count = effect.request.count + read_counts::ask(&effect.reads, &mut commands);
+        let pending = &mut self.servers[server].ordered.pending;
+        self.config.servers().write_marked(pending, &commands, None, &mark);
         let before = 2 + count;
         (effect.mark, effect.since) = (Some(mark), self.now);
         let owed = Owed::Effect { before, refusal: None };

@@ -18,7 +18,6 @@ use evenkeel_stores::resp::commands::Repeat;
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::Shape;
 use evenkeel_stores::resp::{databases, encode};
-use evenkeel_stores::store::keys::write_group;
 use evenkeel_wal::LogError;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -271,7 +270,8 @@ impl Inner {
             state.ordered.pending.extend_from_slice(write.commands);
             return 0;
         }
-        write_group(&mut state.ordered.pending, write.commands, position.numbers(), None);
+        let out = &mut state.ordered.pending;
+        self.config.servers().write_group(out, write.commands, position.numbers(), None);
         state.marked = position.sequence;
         2 + write.count
     }
@@ -287,7 +287,9 @@ impl Inner {
         keys: &[&[u8]],
     ) -> Result<(), StreamError> {
         let mut commands = Vec::new();
-        for keys in keys.chunk_by(|one, next| databases::at(one).0 == databases::at(next).0) {
+        let servers = self.config.servers();
+        let is_together = |one: &&[u8], next: &&[u8]| servers.take_together(one, next);
+        for keys in keys.chunk_by(is_together) {
             let database = databases::at(keys[0]).0;
             let names = keys.iter().map(|place| databases::key(place));
             let words: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(names).collect();

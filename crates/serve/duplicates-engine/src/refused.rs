@@ -9,6 +9,9 @@
 //! the first write that it may lack: with a higher one it is filled anew. It is told so itself
 //! (`evenkeel_store_link::fencing::disown`), for whoever leads next.
 //!
+//! **Nodes of Redis Cluster** refuse by slots, and the watermark has one too: what came behind a
+//! refusal may be done without it. So such a node is filled anew, whatever its watermark says.
+//!
 //! **The last one** is not dropped, since the others could not do it either and all would be gone.
 //! Its client is told the refusal, so that write is undone: who comes back and lacks it is filled
 //! from the last one, and does not get it from the log.
@@ -19,6 +22,7 @@ use evenkeel_ordered::{Position, Sequence};
 
 use super::Inner;
 use super::types::Owed;
+use evenkeel_stores::store::keys::Servers;
 
 /// Who refused what.
 #[derive(Debug, Default)]
@@ -41,12 +45,14 @@ impl Inner {
     pub(super) fn refused(&mut self, server: usize, owed: &Owed) {
         let partition = self.members.partition(server);
         let is_write = match owed {
-            Owed::Access { call } => self.calls[*call].write_at(partition).is_some(),
+            Owed::Access { call } if self.calls[*call].write_at(partition).is_some() => true,
             Owed::Group { .. }
             | Owed::Replayed { .. }
             | Owed::Moved { .. }
             | Owed::Given { .. } => true,
-            _ => false,
+            // It may have lost a slot: what was on its way behind is done in others, and perhaps
+            // without a watermark, whose slot is one as well.
+            _ => self.are_nodes(),
         };
         if is_write {
             // Answers come in the order of the writes: what it has answered it has.
@@ -54,6 +60,36 @@ impl Inner {
             let known = self.refusals.lacked.entry(server).or_insert(first);
             *known = first.min(*known);
         }
+    }
+
+    /// Whether the last duplicate of a partition is kept although it refuses this watermark: a node
+    /// that has lost the slot of that may have done writes since, and would do them again from the
+    /// log.
+    pub(super) fn keeps_unmarked(&self, owed: &Owed) -> bool {
+        matches!(owed, Owed::Mark { .. }) && self.are_nodes() && !self.is_log_in_memory()
+    }
+
+    /// The last one has refused this: if that was its watermark it is told it again, and is not
+    /// believed before it has taken that.
+    pub(super) fn refused_mark(&mut self, server: usize, owed: &Owed, reply: &[u8]) {
+        let is_done = matches!(owed, Owed::Group { .. }) && reply.first() == Some(&b'*');
+        let is_unmarked = is_done && self.are_nodes() && !self.is_log_in_memory();
+        if is_unmarked || self.keeps_unmarked(owed) {
+            let first = self.members.applied(server).next();
+            self.refusals.lacked.entry(server).or_insert(first);
+            self.servers[server].marked = Sequence(0);
+        }
+    }
+
+    /// A live one has taken its watermark.
+    pub(super) fn took_mark(&mut self, server: usize) {
+        if self.are_nodes() {
+            self.refusals.forget(server);
+        }
+    }
+
+    fn are_nodes(&self) -> bool {
+        self.config.servers() == Servers::Nodes
     }
 
     /// The last duplicate of a partition has refused a write, and its client is told so.
@@ -71,7 +107,8 @@ impl Inner {
 
     /// Whether a server may lack a write that its watermark tells of.
     pub fn lacks_refused(&self, server: usize, watermark: Position) -> bool {
-        self.first_refused(server).is_some_and(|first| watermark.sequence >= first)
+        let is_lower = |first| watermark.sequence < first && !self.are_nodes();
+        self.first_refused(server).is_some_and(|first| !is_lower(first))
     }
 
     /// Whether the writes behind this one have one that was undone for those that are live.
@@ -82,6 +119,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_duplicates_config::{RedisAccess, Target};
     use evenkeel_ordered::{Acknowledge, ConnectionKind, Dropped, Epoch, Rejoin};
     use evenkeel_store_link::fencing::Look;
 
@@ -141,6 +179,37 @@ mod tests {
         let asked: Vec<usize> = (0..3).filter(|&server| world.waiting(server)[0] > 0).collect();
         world.say(asked[0], ORDERED, "-BUSY\r\n");
         assert_eq!(world.engine.borrow().first_refused(asked[0]), None);
+    }
+
+    /// Behind it writes may be done without their watermarks.
+    #[test]
+    fn a_node_of_a_cluster_that_refused_anything_is_filled_whatever_its_watermark_says() {
+        let lost = "-CLUSTERDOWN Hash slot not served\r\n";
+        for (commands, answers) in [
+            (&[&["INCR", "a"][..]][..], &["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", ""][..]),
+            (&[&["SET", "a", "1"], &["SET", "b", "1"]], &["+OK\r\n", "+OK\r\n", lost]),
+            (&[&["SET", "a", "1"]], &["-MOVED 15495 127.0.0.1:9\r\n"]),
+        ] {
+            let mut world = World::start(3, |config| {
+                config.members.acknowledge = Acknowledge::Majority;
+                let access = RedisAccess { is_cluster: true, ..RedisAccess::default() };
+                let access = std::sync::Arc::new(access);
+                for target in config.partitions.iter_mut().flatten() {
+                    let Target::Tcp { access: of, .. } = target else { panic!("a Redis") };
+                    *of = std::sync::Arc::clone(&access);
+                }
+            });
+            let client = world.client();
+            commands.iter().for_each(|command| assert!(world.tell(client, command)));
+            let without_mark = format!("*2\r\n:1\r\n{lost}");
+            for answer in answers {
+                let answer = if answer.is_empty() { &*without_mark } else { answer };
+                world.say(2, ORDERED, answer);
+            }
+            assert!(!world.engine.borrow().members.live(0).contains(2), "{answers:?}");
+            assert_eq!(needs(&world, 2, 0), Rejoin::Copy, "{answers:?}");
+            assert_eq!(needs(&world, 2, 1), Rejoin::Copy, "{answers:?}");
+        }
     }
 
     /// The client of the last one was told that it was not done.

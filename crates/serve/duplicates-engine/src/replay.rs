@@ -6,7 +6,6 @@ use super::bootstrap::count_commands;
 use super::{Inner, Owed};
 use evenkeel_store_link::fencing::{self, FencingError, Look, NOBODYS, Us};
 use evenkeel_stores::resp::{databases, functions};
-use evenkeel_stores::store::keys::{write_group, write_signed};
 use evenkeel_wal::{Record, RecordKind};
 
 /// How a key's value begins in the log.
@@ -129,11 +128,12 @@ impl Inner {
     /// overwritten by the state behind them.
     pub fn restore_one(&mut self, server: usize, record: &Record<'_>) {
         let count = count_commands(record.command);
-        let stamp = self.stamp_behind(record.command, false);
+        let (stamp, servers) = (self.stamp_behind(record.command, false), self.config.servers());
         let state = &mut self.servers[server];
         if let Some(stamp) = stamp {
             // It stays one that is being filled.
-            write_signed(&mut state.ordered.pending, record.command, &stamp, fencing::FILLING);
+            let out = &mut state.ordered.pending;
+            servers.write_marked(out, record.command, Some(&stamp), fencing::FILLING);
             let owed = Owed::Replayed { write: None, before: 2 + count, refusal: None };
             state.ordered.owe(owed);
             return self.members.sent(self.now, server, None);
@@ -175,7 +175,8 @@ impl Inner {
                 Owed::Replayed { write, before: 0, refusal: None }
             }
             RecordKind::Once => {
-                write_group(connection, record.command, position.numbers(), stamp.as_deref());
+                let (servers, stamp) = (self.config.servers(), stamp.as_deref());
+                servers.write_group(connection, record.command, position.numbers(), stamp);
                 let count = count_commands(record.command);
                 state.marked = sequence;
                 Owed::Replayed { write: Some(sequence), before: 2 + count, refusal: None }

@@ -490,8 +490,12 @@ mod tests {
         }
         let folder = Folder::new("takeover-longest");
         let redises = ["a", "b", "c"].map(|name| Redis::new(folder.file(name)));
-        let connector =
-            |it: &Redis| Connector::Tcp { address: it.address.into(), login: None, tls: None };
+        let connector = |it: &Redis| Connector::Tcp {
+            address: it.address.into(),
+            login: None,
+            tls: None,
+            is_cluster: false,
+        };
         let connectors: Vec<Connector> = redises.iter().map(connector).collect();
         let us = fencing::Us { name: "cart".to_owned(), epoch: Epoch(4), number: 1 };
         evenkeel_runtime::accept::worker_runtime().unwrap().block_on(async {

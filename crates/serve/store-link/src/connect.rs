@@ -12,7 +12,8 @@ use evenkeel_duplicates_config::Connector;
 use evenkeel_duplicates_config::access::Login;
 use evenkeel_runtime::dial::dial;
 use evenkeel_stores::resp::encode;
-use evenkeel_stores::resp::reply::{ReplyScanner, elements};
+use evenkeel_stores::resp::reply::{ReplyScanner, elements, field, payload};
+use evenkeel_stores::store::keys::SET_ACROSS_SLOTS;
 
 /// How long a connection, and each answer before it is used, may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -171,14 +172,19 @@ impl Link {
     }
 
     /// Sends commands as one transaction; false when a watched key has changed, and nothing was
-    /// done.
+    /// done. Keys that it sets may have any slots, also at a node of Redis Cluster.
     ///
     /// # Errors
     /// When one of them is refused or fails.
     pub async fn transaction(&mut self, commands: &[&[&[u8]]]) -> io::Result<bool> {
         self.expect_ok(&[b"MULTI"]).await?;
         for command in commands {
-            let reply = self.ask(command).await?;
+            let reply = match (self.is_node(), *command) {
+                (true, [b"SET", key, value]) => {
+                    self.ask(&[b"EVAL", SET_ACROSS_SLOTS, b"0", key, value]).await?
+                }
+                _ => self.ask(command).await?,
+            };
             if reply != b"+QUEUED\r\n" {
                 return Err(self.unexpected(command, &reply));
             }
@@ -214,6 +220,11 @@ impl Link {
     /// Its answer to HELLO.
     pub fn hello(&self) -> &[u8] {
         &self.hello
+    }
+
+    /// Whether it is a node of a Redis Cluster.
+    pub fn is_node(&self) -> bool {
+        field(&self.hello, b"mode").and_then(payload) == Some(b"cluster")
     }
 
     /// Where it is reached, as the configuration says it.

@@ -399,16 +399,22 @@ pub async fn empty(link: &mut Link, us: &Us, connector: &Connector) -> Result<()
 /// Has a duplicate of ours that lacks a write, from this one on, say so to whoever leads next, if
 /// its watermark tells that it has that: without an epoch it is one that was emptied. That takes no
 /// memory of it, which it may have refused the write for; a transaction does. Whoever signs it
-/// between the two sees that, since this connection is an earlier one's then ([`fence`]).
+/// between the two sees that, since this connection is an earlier one's then ([`fence`]). A node of
+/// Redis Cluster may also have more than its watermark tells, and may have lost the slot of that.
 ///
 /// # Errors
 /// When it does not answer, or refuses that as well.
 pub async fn disown(link: &mut Link, us: &Us, lacked: Sequence) -> io::Result<()> {
     let theirs = Stamp::parse(&link.get(EPOCH).await?);
-    let mark = link.get(WATERMARK).await?;
-    let mark = payload(&mark).map(parse_watermark).filter(|&mark| mark != NOBODYS);
-    if theirs.epoch != us.epoch || mark.is_none_or(|mark| mark.sequence < lacked) {
+    if theirs.epoch != us.epoch {
         return Ok(());
+    }
+    if !link.is_node() {
+        let mark = link.get(WATERMARK).await?;
+        let mark = payload(&mark).map(parse_watermark).filter(|&mark| mark != NOBODYS);
+        if mark.is_none_or(|mark| mark.sequence < lacked) {
+            return Ok(());
+        }
     }
     let removed = link.ask(&[b"DEL", EPOCH]).await?;
     match integer(&removed) {
@@ -470,7 +476,10 @@ mod tests {
         match child {
             Ok(child) => {
                 let address = address.into();
-                Some((Redis(child), Connector::Tcp { address, login: None, tls: None }))
+                Some((
+                    Redis(child),
+                    Connector::Tcp { address, login: None, tls: None, is_cluster: false },
+                ))
             }
             Err(error) => {
                 eprintln!("SKIPPED: redis-server: {error} (apt-get install redis-server)");
@@ -575,7 +584,12 @@ mod tests {
                 let to = address.to_string().parse().unwrap();
                 let (through, relay) = before(word, to, lower).await;
                 let relaying = tokio::task::spawn_local(relay);
-                let through = Connector::Tcp { address: through.into(), login: None, tls: None };
+                let through = Connector::Tcp {
+                    address: through.into(),
+                    login: None,
+                    tls: None,
+                    is_cluster: false,
+                };
                 let mut link = connect(&through, "evenkeel-cart-look").await.unwrap();
                 assert!(fence(&mut link, &late, &through).await.is_ok());
                 drop(link);

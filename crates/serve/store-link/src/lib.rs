@@ -7,11 +7,13 @@
 //! | [`all_keys`] | every key that it holds, page by page |
 //! | [`compared`] | what it says of keys, compared with the others |
 //! | [`read_counts`] | how many entries of a stream a consumer group has read |
+//! | [`cluster_node`] | whether a node of a Redis Cluster can be one |
 //! | [`redis_check`] | whether a Redis can be a duplicate |
 //! | [`fencing`] | whose a duplicate is: only the latest leader may write |
 //! | [`inbox`] | bytes that have arrived and are not yet understood |
 
 pub mod all_keys;
+pub mod cluster_node;
 pub mod compared;
 pub mod connect;
 pub mod fencing;

@@ -5,9 +5,10 @@
 //! dropped, and comes back equal. Version 7 is the first with `XADD … ms-*`, `PEXPIRETIME` and
 //! other forms that writes are given here.
 //!
-//! A node of a Redis Cluster takes no transaction over two slots. A write that must not be done
-//! twice is in one with `evenkeel:watermark`, which is of one slot, so such a node could take the
-//! writes of that slot alone. A replica takes no writes at all.
+//! A node of a Redis Cluster takes no transaction over two slots, but one with a script that sets
+//! what is of other slots. So it is one where the configuration says so (`store_cluster`), since
+//! commands with keys of several slots are then refused; what else it must be is in
+//! `cluster_node.rs`. A replica takes no writes at all.
 //!
 //! **Valkey** is Redis 7.2.4 to whoever asks for `redis_version`, and has that one's settings. Its
 //! own version (`valkey_version`) is not one of Redis: clients that go by it would send commands of
@@ -18,10 +19,11 @@
 
 use std::io;
 
+use crate::cluster_node;
 use crate::connect::Link;
 use evenkeel_duplicates_config::Connector;
 use evenkeel_stores::resp::databases::{DATABASES, DATABASES_MAX};
-use evenkeel_stores::resp::reply::{elements, payload};
+use evenkeel_stores::resp::reply::{self, payload};
 
 const VERSION_MIN: u64 = 7;
 
@@ -34,7 +36,13 @@ pub async fn check(connector: &Connector, link: &mut Link) -> io::Result<Option<
         return Ok(None); // ours
     }
     let unfit = |why: Unfit| io::Error::other(format!("{connector}: {why}"));
-    check_version(link.hello()).and_then(|()| check_role(link.hello())).map_err(unfit)?;
+    let is_cluster = matches!(connector, Connector::Tcp { is_cluster: true, .. });
+    check_version(link.hello())
+        .and_then(|()| check_role(link.hello(), is_cluster))
+        .map_err(unfit)?;
+    if is_cluster {
+        cluster_node::check(connector, link).await?;
+    }
     let settings = link.ask(&[b"CONFIG", b"GET", b"maxmemory", b"maxmemory-policy"]).await?;
     check_eviction(&settings)
         .map_err(unfit)
@@ -169,9 +177,15 @@ enum Unfit {
         "it is a node of a Redis Cluster (cluster-enabled yes), which refuses transactions over \
          two slots: a write and Evenkeel's note of it; expected cluster-enabled no (start it again \
          with that, on the same data; clients of Redis Cluster connect to the address of the key \
-         `cluster`)"
+         `cluster`), or store_cluster = true if every duplicate is such a node and has all slots"
     )]
     ClusterNode,
+    /// It is none where all should be.
+    #[error(
+        "it is no node of a Redis Cluster, and store_cluster = true says so; expected \
+         cluster-enabled yes in its configuration (or no store_cluster)"
+    )]
+    NoClusterNode,
     /// It has no data.
     #[error("its mode is {0:?}, expected a server (a Sentinel tells where one is: name that)")]
     Mode(String),
@@ -210,17 +224,18 @@ fn check_version(hello: &[u8]) -> Result<(), Unfit> {
     Err(Unfit::Version(version.into_owned()))
 }
 
-/// By its answer to `HELLO`; who does not say is taken for a master.
-fn check_role(hello: &[u8]) -> Result<(), Unfit> {
+/// By its answer to `HELLO`; who does not say is taken for a master without a cluster.
+fn check_role(hello: &[u8], is_cluster: bool) -> Result<(), Unfit> {
     let other_than = |name: &[u8], expected: &[u8]| {
         let said = field(hello, name).filter(|&said| said != expected)?;
         Some(String::from_utf8_lossy(said).into_owned())
     };
     match (other_than(b"mode", b"standalone"), other_than(b"role", b"master")) {
-        (Some(mode), _) if mode == "cluster" => Err(Unfit::ClusterNode),
-        (Some(mode), _) => Err(Unfit::Mode(mode)),
-        (None, Some(role)) => Err(Unfit::Role(role)),
-        (None, None) => Ok(()),
+        (Some(mode), _) if mode == "cluster" && !is_cluster => Err(Unfit::ClusterNode),
+        (Some(mode), _) if mode != "cluster" => Err(Unfit::Mode(mode)),
+        (None, _) if is_cluster => Err(Unfit::NoClusterNode),
+        (_, Some(role)) => Err(Unfit::Role(role)),
+        (_, None) => Ok(()),
     }
 }
 
@@ -269,15 +284,9 @@ fn judge_backlog(settings: &[u8]) -> Result<Option<String>, Unfit> {
     }))
 }
 
-/// A field of a map, or of an array of names and values in turn.
+/// What a field of an answer says.
 fn field<'a>(map: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let mut elements = elements(map);
-    while let (Some(found), Some(value)) = (elements.next(), elements.next()) {
-        if payload(found) == Some(name) {
-            return payload(value);
-        }
-    }
-    None
+    reply::field(map, name).and_then(payload)
 }
 
 #[cfg(test)]
@@ -343,7 +352,7 @@ mod tests {
     fn nodes_of_clusters_sentinels_and_replicas_are_not_taken() {
         let said = |mode, role| {
             let hello = array(&["server", "redis", "mode", mode, "role", role, "modules", ""]);
-            check_role(&hello).map_err(|why| why.to_string())
+            check_role(&hello, false).map_err(|why| why.to_string())
         };
         assert_eq!(said("standalone", "master"), Ok(()));
         for (mode, role, expected) in [
@@ -355,7 +364,25 @@ mod tests {
             let why = said(mode, role).unwrap_err();
             assert!(why.contains(expected), "{mode} {role}: {why}");
         }
-        assert_eq!(check_role(&array(&["version", "7.0.0"])), Ok(()), "it says nothing");
+        assert_eq!(check_role(&array(&["version", "7.0.0"]), false), Ok(()), "it says nothing");
+    }
+
+    #[test]
+    fn where_all_are_nodes_of_clusters_others_are_not_taken() {
+        let said = |mode, role| {
+            let hello = array(&["server", "redis", "mode", mode, "role", role]);
+            check_role(&hello, true).map_err(|why| why.to_string())
+        };
+        assert_eq!(said("cluster", "master"), Ok(()));
+        for (mode, role, expected) in [
+            ("standalone", "master", "expected cluster-enabled yes"),
+            ("cluster", "replica", "\"replica\": it takes writes of its master"),
+            ("sentinel", "sentinel", "\"sentinel\", expected a server"),
+        ] {
+            let why = said(mode, role).unwrap_err();
+            assert!(why.contains(expected), "{mode} {role}: {why}");
+        }
+        assert!(check_role(&array(&["version", "7.0.0"]), true).is_err(), "it says nothing");
     }
 
     /// As Valkey 8.1 answers.
@@ -363,7 +390,7 @@ mod tests {
     fn valkey_is_the_redis_that_it_says_to_be_compatible_with() {
         let hello =
             array(&["server", "valkey", "version", "8.1.8", "proto", "3", "role", "master"]);
-        assert_eq!((check_version(&hello), check_role(&hello)), (Ok(()), Ok(())));
+        assert_eq!((check_version(&hello), check_role(&hello, false)), (Ok(()), Ok(())));
         assert_eq!(own_version(&hello).as_deref(), Some("8.1.8"));
         let about = b"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\n\
                       valkey_version:8.1.8\r\n";

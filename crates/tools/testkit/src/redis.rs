@@ -93,9 +93,55 @@ impl Redis {
         Self::begin(directory, Some((library.to_path_buf(), ms)))
     }
 
+    /// One that is a Redis Cluster of its own: it has all slots.
+    ///
+    /// # Panics
+    /// When it does not start, or does not get them.
+    #[must_use]
+    pub fn node(directory: PathBuf) -> Self {
+        std::fs::create_dir_all(&directory).expect("the folder can be made");
+        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        let backlog = ["--repl-backlog-ttl", "0", "--repl-backlog-size", "64mb"];
+        let arguments = options.into_iter().chain(backlog).map(str::to_owned).collect();
+        let redis = Self::begin_with(directory, None, arguments);
+        redis.take_all_slots();
+        redis
+    }
+
+    /// Gives a node all slots, and waits until its cluster is up.
+    ///
+    /// # Panics
+    /// When another one has them.
+    pub fn take_all_slots(&self) {
+        let mut client = self.client();
+        let taken = client.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+        assert_eq!(taken, Reply::Simple("OK".to_owned()));
+        self.wait_cluster();
+    }
+
+    /// Waits until a node's cluster is up, which takes it two seconds after each start.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn wait_cluster(&self) {
+        let mut client = self.client();
+        block_until("the cluster is up", || {
+            let about = client.ask(&["CLUSTER", "INFO"]);
+            about.text().is_some_and(|text| text.contains("cluster_state:ok"))
+        });
+    }
+
     fn begin(directory: PathBuf, clock: Option<(PathBuf, i64)>) -> Self {
+        Self::begin_with(directory, clock, Vec::new())
+    }
+
+    fn begin_with(
+        directory: PathBuf,
+        clock: Option<(PathBuf, i64)>,
+        arguments: Vec<String>,
+    ) -> Self {
         let (address, program) = (nobody(), Program::default());
-        let (arguments, environment) = (Vec::new(), Vec::new());
+        let environment = Vec::new();
         let mut redis = Self { address, directory, clock, arguments, environment, program };
         redis.start();
         redis

@@ -12,7 +12,8 @@
 //!
 //! **Keys in several groups** are treated as keys in several partitions of one group: `MGET`,
 //! `MSET`, `DEL` and their kin are done in parts, each of them atomic; what cannot be is refused
-//! (`CROSSSLOT`). A transaction is of the group of its first key, or of what it watches.
+//! (`CROSSSLOT`), and before nodes of Redis Cluster all of it is. A transaction is of the group of
+//! its first key, or of what it watches.
 //!
 //! **Channels**: who subscribes does so in every group, who publishes does in one. So a message
 //! comes once, whoever publishes it: a client, a transaction or a script, at any process.
@@ -38,6 +39,7 @@ use evenkeel_duplicates_engine::SharedUsers;
 use evenkeel_leadership::Ways;
 use evenkeel_runtime::accept::{Link, Peer, ServeConnection, Stream};
 use evenkeel_stores::resp::request::Limits;
+use evenkeel_stores::store::keys::Servers;
 
 /// Serves plain clients of all groups.
 pub(super) struct Router {
@@ -47,12 +49,15 @@ pub(super) struct Router {
     limits: Limits,
     /// Where clients of Redis Cluster are served.
     door: String,
+    /// What takes keys of several slots together.
+    servers: Servers,
 }
 
 impl Router {
     pub(super) fn new(config: &DuplicatesConfig, ways: Ways, users: SharedUsers) -> Self {
         let door = config.cluster_address().map(|at| at.to_string()).unwrap_or_default();
-        Self { ways, users, access: config.access.clone(), limits: config.limits, door }
+        let (access, servers) = (config.access.clone(), config.servers());
+        Self { ways, users, access, limits: config.limits, door, servers }
     }
 
     fn groups(&self) -> usize {

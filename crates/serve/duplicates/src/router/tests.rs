@@ -16,6 +16,7 @@ use evenkeel_runtime::accept::{
 };
 use evenkeel_stores::resp::encode;
 use evenkeel_stores::resp::request::{Limits, RequestParser};
+use evenkeel_stores::store::keys::Servers;
 
 /// What a leader does with a command.
 enum Does {
@@ -94,6 +95,10 @@ struct World {
 
 impl World {
     fn begin(rules: [Option<Rule>; 2]) -> Self {
+        Self::before(Servers::Plain, rules)
+    }
+
+    fn before(servers: Servers, rules: [Option<Rule>; 2]) -> Self {
         let (stop, accepting) = (Stop::new(), || AcceptConfig::unlimited().fixed());
         let (known, here) = (watch::Sender::new(Known::nothing(2)), watch::Sender::new(vec![]));
         let leaders = rules.map(|rule| {
@@ -117,8 +122,8 @@ impl World {
         };
         let users = Arc::new(watch::Sender::new(Arc::new(Users::alone(None))));
         let limits = Limits::default();
-        let router =
-            Router { ways, users, access: Default::default(), limits, door: String::new() };
+        let (access, door) = (Default::default(), String::new());
+        let router = Router { ways, users, access, limits, door, servers };
         let (listener, dialer) = Listener::memory();
         tokio::task::spawn_local(accept(listener, accepting(), Rc::new(router), stop.signal()));
         let client = dialer.connect().unwrap();
@@ -508,6 +513,22 @@ fn a_spoiled_transaction_needs_no_right_to_discard_it() {
         assert!(heard.starts_with("+OK +OK -CROSSSLOT") && !is_over, "{heard}");
         assert!(heard.ends_with("-EXECABORT said by the leader +OK "), "{heard}");
         assert_eq!(world.asked(0), ["MULTI", "SET b 1", "GET", "EXEC", "GET b"]);
+    });
+}
+
+/// One group would do its part, and the other one refuse its own.
+#[test]
+fn keys_of_several_groups_of_nodes_are_refused_and_nothing_of_it_is_done() {
+    run(async {
+        let crossing = "-CROSSSLOT Keys in request don't hash to the same slot";
+        for (servers, expected) in [(Servers::Plain, "+OK"), (Servers::Nodes, crossing)] {
+            let mut world = World::before(servers, [says("+OK"), says("+OK")]);
+            world.tell(&["MSET b 1 foo 2", "GET b"]).await;
+            let (heard, _) = world.heard().await;
+            assert!(heard.starts_with(expected), "{heard}");
+            let is_done = world.asked(0).iter().any(|it| it.starts_with("MSET"));
+            assert_eq!(is_done, servers == Servers::Plain);
+        }
     });
 }
 

@@ -7,7 +7,7 @@ use super::world::World;
 use super::{bulk, ok};
 
 /// What the front says of why a duplicate is none, once it says this.
-fn is_told(world: &World, duplicate: usize, why: &str) {
+pub fn is_told(world: &World, duplicate: usize, why: &str) {
     block_until(why, || {
         let state = world.state();
         let error = state.partitions.first().and_then(|it| it.duplicates[duplicate].error.as_ref());

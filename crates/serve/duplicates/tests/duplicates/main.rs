@@ -9,6 +9,7 @@ mod all_keys;
 mod beside;
 mod caching;
 mod channels;
+mod cluster_nodes;
 mod databases;
 mod diverged;
 mod effects;

@@ -179,7 +179,7 @@ fn duplicates_are_logged_in_to_as_a_user_with_a_password_of_a_file() {
     std::fs::write(&password, "to the store\n").unwrap();
     let access = Arc::new(RedisAccess {
         login: Some(StoreLogin { user: "service".to_owned(), password: Secret::File(password) }),
-        tls: None,
+        ..RedisAccess::default()
     });
     let Some(world) = World::start("users-store", 2, |config| {
         for target in config.partitions.iter_mut().flatten() {

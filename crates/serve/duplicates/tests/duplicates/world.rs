@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use evenkeel_core::request::safeguards::Safeguards;
 use evenkeel_duplicates::changes::ChangeRequest;
 use evenkeel_duplicates::client::SessionOpener;
-use evenkeel_duplicates::{Control, DuplicatesConfig, DuplicatesState, Service, Target};
+use evenkeel_duplicates::{
+    Control, DuplicatesConfig, DuplicatesState, RedisAccess, Service, Target,
+};
 use evenkeel_leadership::layout::MapPlace;
 use evenkeel_ordered::{Consistency, MembersConfig};
 use evenkeel_runtime::clock::Clock;
@@ -106,16 +108,37 @@ impl World {
         spares: usize,
         change: impl FnOnce(&mut DuplicatesConfig),
     ) -> Option<Self> {
+        Self::of(name, (duplicates, spares), (Redis::new, RedisAccess::default()), change)
+    }
+
+    /// The same of nodes of Redis Cluster, each with all slots of its own.
+    pub fn of_nodes(
+        name: &str,
+        duplicates: usize,
+        change: impl FnOnce(&mut DuplicatesConfig),
+    ) -> Option<Self> {
+        let access = RedisAccess { is_cluster: true, ..RedisAccess::default() };
+        Self::of(name, (duplicates, 0), (Redis::node, access), change)
+    }
+
+    fn of(
+        name: &str,
+        (duplicates, spares): (usize, usize),
+        (make, access): (fn(PathBuf) -> Redis, RedisAccess),
+        change: impl FnOnce(&mut DuplicatesConfig),
+    ) -> Option<Self> {
         if let Err(missing) = redis::possible() {
             skipped(&missing);
             return None;
         }
         let directory = Folder::new(&format!("duplicates-{name}"));
-        let redises: Vec<Redis> = (0..duplicates + spares)
-            .map(|n| Redis::new(directory.file(&format!("redis-{n}"))))
-            .collect();
-        let target =
-            |redis: &Redis| Target::Tcp { address: redis.address.into(), access: Arc::default() };
+        let redises: Vec<Redis> =
+            (0..duplicates + spares).map(|n| make(directory.file(&format!("redis-{n}")))).collect();
+        let access = Arc::new(access);
+        let target = |redis: &Redis| Target::Tcp {
+            address: redis.address.into(),
+            access: Arc::clone(&access),
+        };
         let partitions = vec![redises[..duplicates].iter().map(target).collect()];
         let mut config = config(name, partitions, directory.path());
         config.spares = redises[duplicates..].iter().map(target).collect();

@@ -13,7 +13,8 @@ use evenkeel_stores::resp::commands::{
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::locate::CROSSING;
 use evenkeel_stores::resp::request::Arguments;
-use evenkeel_stores::resp::{encode, whole};
+use evenkeel_stores::resp::{cluster, encode, whole};
+use evenkeel_stores::store::keys::Servers;
 
 /// The group of scripts without keys.
 pub(super) const HOME: usize = 0;
@@ -241,6 +242,9 @@ impl Client {
                 true
             }
             Ok(Place::Several) => match (asked.command.merge, asked.class) {
+                (Some(_), _) if self.router.servers == Servers::Nodes => {
+                    self.refuse(cluster::CROSSSLOT.0)
+                }
                 (Some(merge), _) => self.split(merge, asked),
                 (None, Class::Waits(_)) => self.refuse(WAITS_FOR_SEVERAL),
                 (None, _) => self.refuse(CROSSING.0),

@@ -181,6 +181,15 @@ pub fn one_slot<'k>(mut keys: impl Iterator<Item = &'k [u8]>) -> Result<Option<u
     if keys.all(|key| slot(key) == first) { Ok(Some(first)) } else { Err(CROSSSLOT) }
 }
 
+/// What a client is told instead of a node's word that another one has the slot: whoever follows
+/// that writes past whatever is between the two.
+pub fn without_redirection(reply: &[u8]) -> &[u8] {
+    match reply.starts_with(b"-MOVED ") || reply.starts_with(b"-ASK ") {
+        true => b"-CLUSTERDOWN the duplicate does not serve this slot any more\r\n",
+        false => reply,
+    }
+}
+
 /// What Redis refuses where it is a cluster, in its words: other databases than 0.
 pub fn refusal(command: &Command, arguments: Arguments<'_>) -> Option<&'static str> {
     let is_other = |at: usize| arguments.get(at).and_then(integer).is_some_and(|it| it != 0);

@@ -305,11 +305,10 @@ pub enum Blame {
 
 /// Codes of errors that tell of the server and not of the command. **Source**: the shared errors of
 /// Redis 7.0.
-const SERVER_CODES: [&[u8]; 18] = [
+const SERVER_CODES: [&[u8]; 17] = [
     b"ASK",
     b"BUSY",
     b"CLUSTERDOWN",
-    b"CROSSSLOT",
     b"DENIED",
     b"INPROG",
     b"LOADING",

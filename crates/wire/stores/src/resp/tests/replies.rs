@@ -356,8 +356,14 @@ fn what_is_no_reply_is_refused() {
 fn errors_tell_of_the_command_or_of_the_server() {
     let of = |text: &str| blame(format!("-{text}\r\n").as_bytes());
     assert_eq!(blame(b"+OK\r\n"), None);
-    for text in ["ERR syntax error", "WRONGTYPE Operation", "BUSYKEY Target", "BUSYGROUP x", "ERR"]
-    {
+    for text in [
+        "ERR syntax error",
+        "WRONGTYPE Operation",
+        "BUSYKEY Target",
+        "BUSYGROUP x",
+        "ERR",
+        "CROSSSLOT x",
+    ] {
         assert_eq!(of(text), Some(Blame::Command), "{text}");
     }
     let servers = [
