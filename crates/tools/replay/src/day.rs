@@ -64,7 +64,8 @@ pub enum ReadyError {
     /// Requests of groups of replicas that the simulator cannot form.
     #[error(
         "no answer: rows-*.parquet (group): got group {0} of {1} replicas, expected {2}: days of \
-         Cassandra and of partitioned duplicates have groups that the simulator has not"
+         Cassandra with more nodes than replicas of a row, and of partitioned duplicates, have \
+         groups that the simulator has not"
     )]
     Groups(u16, usize, &'static str),
     /// More clients than are played.

@@ -214,6 +214,11 @@ fn groups_that_the_simulator_has_not_are_refused_and_clients_are_numbered() {
     of_a_proxy.manifest.by = "evenkeel run".to_owned();
     let refused = Ready::of(of_a_proxy).unwrap_err();
     assert!(refused.is_refusal() && refused.to_string().contains("Cassandra"), "{refused}");
+    // Nodes of which each has all rows are one group, 0.
+    let mut of_nodes = recorded.clone();
+    of_nodes.manifest.by = "evenkeel run".to_owned();
+    of_nodes.day.rows.iter_mut().for_each(|row| row.group = 0);
+    assert_eq!(Ready::of(of_nodes).unwrap().twin.pauses.len(), 5);
     let mut beyond = recorded.clone();
     beyond.day.rows[7].group = 5;
     let refused = Ready::of(beyond).unwrap_err();
