@@ -2,8 +2,10 @@
 
 use evenkeel_core::Rng;
 
+use crate::away;
 use crate::common::Score;
 use crate::content;
+use crate::given_up::{Followers, Law};
 use crate::pauses::{self, Pause, Times};
 use crate::rows::{Day, End, Why};
 use crate::slots;
@@ -35,16 +37,39 @@ pub(crate) struct Draft {
     pub(crate) slots: u32,
     /// Share of copies that left before they could have begun in so many slots.
     pub(crate) early: f64,
+    /// Of this part and those before it.
+    pub(crate) followers: Followers,
+}
+
+/// What is known of a day by its earlier parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Slots that replicas have at least.
+    pub(crate) slots_min: u32,
+    /// By how much works are lighter without content, if no rows tell.
+    pub(crate) lighter: f64,
+    pub(crate) followers: Followers,
 }
 
 impl Draft {
-    /// What the rows tell, where replicas have at least so many slots, and works are this much
-    /// lighter without content if no rows tell.
-    pub(crate) fn new(day: &Day, slots_min: u32, lighter: f64) -> Self {
-        let (replicas, network) = visits(day);
+    /// What the rows tell, beside what is known of earlier parts. Draws what was left of works that
+    /// were given up.
+    pub(crate) fn new(day: &Day, known: Known, rng: &mut Rng) -> Self {
+        let Known { slots_min, lighter, mut followers } = known;
+        let (mut replicas, mut network) = visits(day);
         let (slots, early) = slots::concurrency(&replicas, slots_min);
-        let starts: Vec<Vec<Option<u64>>> =
-            replicas.iter().map(|visits| slots::starts(visits, slots).at_ns).collect();
+        let has_agents = day.rows.iter().any(|row| row.served.is_some());
+        if !has_agents {
+            network = leave_out_ways(&mut replicas, slots);
+            followers = followers.with(Followers::of(&replicas, slots, rng));
+        }
+        let works_on = followers.are_behind_work().unwrap_or(false);
+        let law = works_on.then(|| Law::of(&replicas, slots));
+        let starts_of = |visits: &Vec<Visit>| {
+            let held = |visit: &Visit, start| Some(law.as_ref()?.until_ns(visit, start, rng));
+            slots::starts_where(visits, slots, held).at_ns
+        };
+        let starts: Vec<Vec<Option<u64>>> = replicas.iter().map(starts_of).collect();
         let both = || replicas.iter().zip(&starts);
         let mut draft = Self {
             times: both().map(|(visits, starts)| Times::new(visits, starts)).collect(),
@@ -60,6 +85,7 @@ impl Draft {
             network,
             slots,
             early,
+            followers,
         };
         draft.weigh();
         for _ in 0..ROUNDS {
@@ -268,6 +294,16 @@ impl Draft {
         requests.sort_by_key(|request| request.at_ns);
         requests
     }
+}
+
+/// Lets visits come as much later as is no service: what lies between the proxy and the replicas.
+fn leave_out_ways(replicas: &mut [Vec<Visit>], slots: u32) -> Network {
+    let away_ns = away::time_ns(replicas, slots);
+    for visit in replicas.iter_mut().flatten() {
+        // Some of them were quicker than most.
+        visit.at_ns += away_ns.min(visit.left_ns.saturating_sub(visit.at_ns) / 2);
+    }
+    Network { one_way_ns: away_ns as f64 / 2.0, jitter_ns: 0.0 }
 }
 
 /// For how long its replica worked on each visit that began, if it never paused, as a logarithm.

@@ -6,6 +6,8 @@
 //! | [`join`] | what agents saw of copies joins the rows of a proxy |
 //! | [`visits`] | when each copy came to its replica and left it |
 //! | [`slots`] | how many a replica serves at once, and when each began |
+//! | [`away`] | what of an answer's time no slot was held for |
+//! | [`given_up`] | whether replicas work on what is given up |
 //! | [`pauses`] | when a replica stood still |
 //! | [`speeds`] | how fast each replica was, over time |
 //! | [`works`] | what requests cost, apart from speeds and pauses |
@@ -14,9 +16,11 @@
 //! | [`twin`] | all of it: the world of the day |
 //! | [`rebuild`] | a day is rebuilt, part by part where it is long |
 
+pub mod away;
 pub mod common;
 pub mod content;
 mod draft;
+pub mod given_up;
 pub mod join;
 pub mod pauses;
 pub mod rebuild;

@@ -5,7 +5,8 @@ use evenkeel_core::Rng;
 
 use crate::common::{self, Score};
 use crate::content::Content;
-use crate::draft::{Crowding, Draft};
+use crate::draft::{Crowding, Draft, Known};
+use crate::given_up::Followers;
 use crate::pauses::{self, Pause};
 use crate::rows::{Day, End};
 use crate::speeds::Speeds;
@@ -41,6 +42,7 @@ pub struct Rebuilder {
     slots: u32,
     /// By how much works were lighter without content so far.
     lighter: f64,
+    followers: Followers,
     parts: Vec<Part>,
     requests: Vec<Request>,
     pairs: Vec<Vec<Score>>,
@@ -71,6 +73,7 @@ impl Rebuilder {
             rng: Rng::stream(seed, "works of copies that were given up"),
             slots: 1,
             lighter: 0.0,
+            followers: Followers::default(),
             parts: Vec::new(),
             requests: Vec::new(),
             pairs: Vec::new(),
@@ -107,8 +110,11 @@ impl Rebuilder {
         }
         let (full, known) = part.full();
         self.full = (self.full.0 + full, self.full.1 + known);
-        let mut draft = Draft::new(part, self.slots, self.lighter);
+        let (slots_min, lighter) = (self.slots, self.lighter);
+        let earlier = Known { slots_min, lighter, followers: self.followers };
+        let mut draft = Draft::new(part, earlier, &mut self.rng);
         (self.slots, self.lighter) = (draft.slots, draft.lighter);
+        self.followers = draft.followers;
         let logs = draft.logs(part.rows.len());
         let mut pairs = draft.pairs(part, &logs);
         let noise = noise(&draft.speeds, &draft.works);
@@ -173,6 +179,8 @@ impl Rebuilder {
         Ok(Twin {
             slots: self.slots,
             early,
+            has_agents: self.served > 0,
+            works_on: self.followers.are_behind_work(),
             crowding,
             pauses_shared: pauses::shared(&pauses),
             pauses,

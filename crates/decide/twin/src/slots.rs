@@ -28,36 +28,57 @@ pub struct Starts {
     pub waited: usize,
     /// How many left before they could have begun.
     pub early: usize,
+    /// How long those took, ns, that waited for the slot of one that was given up, or behind one
+    /// that was given up before it began.
+    pub behind_ns: Vec<u64>,
 }
 
-/// When visits began in so many slots.
+/// When visits began in so many slots, where what is given up is left off.
 pub fn starts(visits: &[Visit], slots: u32) -> Starts {
+    starts_where(visits, slots, |_, _| None)
+}
+
+/// The same where a slot may be held for longer: `held_ns` says until when by a visit that was
+/// given up and began, or would have begun, then; `None`: until it was given up.
+pub fn starts_where(
+    visits: &[Visit],
+    slots: u32,
+    mut held_ns: impl FnMut(&Visit, u64) -> Option<u64>,
+) -> Starts {
     let slots = slots.max(1) as usize;
     let mut taken = BinaryHeap::with_capacity(slots + 1);
-    let (mut waited, mut early) = (0, 0);
+    let mut all = Starts::default();
+    let mut is_next = false;
     let start = |visit: &Visit| {
         let is_full = taken.len() >= slots;
-        let free_ns = match taken.peek() {
-            Some(Reverse(left_ns)) if is_full => *left_ns,
-            _ => 0,
+        let (free_ns, was_cut) = match taken.peek() {
+            Some(Reverse(free)) if is_full => *free,
+            _ => (0, false),
         };
         let start_ns = visit.at_ns.max(free_ns);
-        waited += usize::from(free_ns > visit.at_ns);
-        if visit.is_cut && visit.left_ns <= start_ns {
+        all.waited += usize::from(free_ns > visit.at_ns);
+        let held_ns = if visit.is_cut { held_ns(visit, start_ns) } else { None };
+        let is_early = visit.left_ns < start_ns;
+        if visit.is_cut && held_ns.is_none() && visit.left_ns <= start_ns {
+            is_next = true;
             return None;
         }
-        let is_early = visit.left_ns < start_ns;
-        early += usize::from(is_early);
+        if (was_cut || is_next) && free_ns > visit.at_ns && !visit.is_cut {
+            all.behind_ns.push(visit.left_ns.saturating_sub(start_ns));
+        }
+        is_next = false;
+        all.early += usize::from(is_early && !visit.is_cut);
         // Whom it overtook keeps the slot.
-        let left_ns = visit.left_ns.max(start_ns);
+        let left_ns = held_ns.unwrap_or(visit.left_ns).max(start_ns);
         if is_full && let Some(mut first) = taken.peek_mut() {
-            *first = Reverse(left_ns);
+            *first = Reverse((left_ns, visit.is_cut));
         } else {
-            taken.push(Reverse(left_ns));
+            taken.push(Reverse((left_ns, visit.is_cut)));
         }
         (!is_early).then_some(start_ns)
     };
-    Starts { at_ns: visits.iter().map(start).collect(), waited, early }
+    all.at_ns = visits.iter().map(start).collect();
+    all
 }
 
 /// The slots of each of these replicas, at least so many, and the share of visits that leave too

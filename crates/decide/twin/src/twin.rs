@@ -48,6 +48,10 @@ pub struct Twin {
     pub slots: u32,
     /// Share of copies that left before they could have begun in so many slots.
     pub early: f64,
+    /// Whether agents saw what came to the replicas: without them nobody reports their load.
+    pub has_agents: bool,
+    /// Whether replicas work on what is given up; `None` where the rows do not tell.
+    pub works_on: Option<bool>,
     /// By how much longer works take that begin in a crowd, as a logarithm: near 0 in slots, more
     /// where all share the replica's cores.
     pub crowding: Estimate,

@@ -31,7 +31,7 @@ pub struct Network {
 /// The visits of each replica, in the order in which they were served.
 ///
 /// Where agents tell how long a copy was with them, the rest of its latency is the network's, half
-/// of it each way. Without agents the network counts as service.
+/// of it each way. Without agents the network counts as service until slots are known.
 pub fn visits(day: &Day) -> (Vec<Vec<Visit>>, Network) {
     let network = network(day);
     let mean_ns = (network.one_way_ns + network.jitter_ns) as u64;

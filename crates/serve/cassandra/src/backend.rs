@@ -68,6 +68,7 @@ impl Backend for Route {
     }
 
     async fn greet(self: &Rc<Self>, version: Version) -> Result<Greeting, Refusal> {
+        self.known().await;
         Greeting::begin(self, version).await
     }
 

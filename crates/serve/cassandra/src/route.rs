@@ -5,13 +5,15 @@ mod refusal;
 pub(super) mod schema;
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_core::request::ring::{self, Stays};
 use evenkeel_core::{Feedback, GroupId, Health};
 use evenkeel_geo::epoch::SiteSet;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 
 use super::cluster::{Cluster, Notice, View};
 use super::cluster_state::{ClusterState, NodeState};
@@ -28,6 +30,10 @@ use evenkeel_proxy::upstream_state::WorkerReport;
 use evenkeel_runtime::clock::Clock;
 use evenkeel_settings::address::ServerAddress;
 
+/// A client waits for so long to be let in where nothing is known of the cluster: nodes that are up
+/// have told by then, and drivers wait for some seconds.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
+
 /// One Cassandra cluster as one worker sees it.
 #[derive(Debug)]
 pub struct Route {
@@ -41,6 +47,8 @@ pub struct Route {
     login: Option<Arc<Login>>,
     view: View,
     members: RefCell<Arc<Members>>,
+    /// Who waits for members is told of new ones.
+    adopted: Notify,
     /// By data centre and slot.
     nodes: RefCell<Vec<Vec<Rc<Node>>>>,
     /// Requests that no other site may serve, by the first reason.
@@ -71,6 +79,7 @@ impl Route {
             calls: Calls::new(config, &nobody, clock, seed)?,
             nodes: RefCell::new(vec![Vec::new(); nobody.len()]),
             members: RefCell::new(Arc::new(members)),
+            adopted: Notify::new(),
             config: config.clone(),
             cql: cql.clone(),
             limits: Rc::new(limits),
@@ -138,6 +147,19 @@ impl Route {
             self.calls.adopt(place, &datacenter.plan);
         }
         self.members.replace(members);
+        self.adopted.notify_waiters();
+    }
+
+    /// Waits until the cluster is known, for a moment: a process that has just begun has asked its
+    /// contact points, and a driver that is refused gives the proxy up.
+    pub(crate) async fn known(&self) {
+        let mut limit = pin!(self.calls.wait_until(self.calls.tick() + KNOWN_WITHIN));
+        while !self.cluster().is_known() {
+            tokio::select! {
+                () = self.adopted.notified() => {}
+                () = &mut limit => return,
+            }
+        }
     }
 
     /// What is known of the cluster.

@@ -47,6 +47,17 @@ pub(crate) fn route_to(
     more: &str,
     remote: &[&str],
 ) -> (Rc<Route>, Arc<Cluster>) {
+    let (route, cluster, members) = route_before(nodes, more, remote);
+    route.adopt(members);
+    (route, cluster)
+}
+
+/// The same that knows nothing of them yet, and what it will be told.
+pub(crate) fn route_before(
+    nodes: Vec<Member>,
+    more: &str,
+    remote: &[&str],
+) -> (Rc<Route>, Arc<Cluster>, Arc<Members>) {
     let text = format!("replicas = ['{}']\n{more}\n[cql]\ndatacenter = 'east'\n", nodes[0].address);
     let mut config = configured(&text);
     let remote = remote.iter().map(|name| (*name).to_owned());
@@ -57,6 +68,6 @@ pub(crate) fn route_to(
     let to_nodes = (limits(), None);
     let route = Route::new((&config.0, &config.1), to_nodes, view, Clock::start(), seed).unwrap();
     let cluster = Arc::new(Cluster { nodes, ..Cluster::default() });
-    route.adopt(Arc::new(Members::of(&config, Arc::clone(&cluster))));
-    (route, cluster)
+    let members = Arc::new(Members::of(&config, Arc::clone(&cluster)));
+    (route, cluster, members)
 }

@@ -64,7 +64,8 @@ pub enum ReadyError {
     /// Requests of groups of replicas that the simulator cannot form.
     #[error(
         "no answer: rows-*.parquet (group): got group {0} of {1} replicas, expected {2}: days of \
-         Cassandra and of partitioned duplicates have groups that the simulator has not"
+         Cassandra with more nodes than replicas of a row, and of partitioned duplicates, have \
+         groups that the simulator has not"
     )]
     Groups(u16, usize, &'static str),
     /// More clients than are played.
@@ -174,7 +175,7 @@ impl Ready {
         for set in sets {
             node.set(set)?;
         }
-        self.like = proxy(&node, &self.manifest)?;
+        self.like = believed(proxy(&node, &self.manifest)?, &self.twin);
         Ok(self)
     }
 
@@ -281,6 +282,7 @@ impl Making {
             None => Ready::check(&manifest)?,
         };
         let twin = self.rebuilder.finish()?;
+        let like = believed(like, &twin);
         let causes = self.has_agents.then(|| Causes::of_slowest(self.slowest, &twin));
         let observed = Observed::new(&twin, causes);
         Ok(Ready { manifest, observed, twin, like, unfinished, agents: 0 })
@@ -304,6 +306,16 @@ pub(crate) fn proxy(node: &Node, manifest: &Manifest) -> Result<Scenario, ReadyE
     Ok(like)
 }
 
+/// The same with what the day's rows say of replicas: whether they work on what is given up, where
+/// a proxy that closes a connection believes that they do not; and whether agents report their
+/// load.
+pub(crate) fn believed(mut like: Scenario, twin: &Twin) -> Scenario {
+    like.workload.cancel &= twin.works_on != Some(true);
+    like.cluster.agents &= twin.has_agents;
+    like.cluster.notices &= twin.has_agents;
+    like
+}
+
 /// What was found of a world, for people.
 pub(crate) fn described(twin: &Twin) -> String {
     let pauses: usize = twin.pauses.iter().map(Vec::len).sum();
@@ -312,9 +324,16 @@ pub(crate) fn described(twin: &Twin) -> String {
     let common = twin.correlation.map_or("unknown".to_owned(), |common| {
         format!("{:.2} (error {:.2})", common.value, common.error)
     });
+    let given_up = match twin.works_on {
+        Some(true) => "is worked on",
+        Some(false) => "is left off",
+        None => "is not looked into",
+    };
+    let away_ms = 2e-6 * (twin.network.one_way_ns + twin.network.jitter_ns);
     format!(
-        "slots {} ({:.2} % early), {pauses} pauses ({:.1} s, {:.0} % shared), windows of {:.1} s, \
-         copies in common {common}, crowds take {:+.1} %, unseen {:.1} %",
+        "slots {} ({:.2} % early), {away_ms:.2} ms away, what is given up {given_up}, {pauses} \
+         pauses ({:.1} s, {:.0} % shared), windows of {:.1} s, copies in common {common}, crowds \
+         take {:+.1} %, unseen {:.1} %",
         twin.slots,
         100.0 * twin.early,
         paused_ns as f64 * 1e-9,

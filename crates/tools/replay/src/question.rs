@@ -7,7 +7,7 @@ use evenkeel_twin::twin::Estimate;
 
 use crate::answer::{Answer, Refusal, Setup, Test, backtest_alone, predict, tests};
 use crate::causes::Causes;
-use crate::day::{Ready, ReadyError, like, proxy};
+use crate::day::{Ready, ReadyError, believed, like, proxy};
 use crate::world::Change;
 
 /// The percentiles that are told.
@@ -108,7 +108,8 @@ impl Question {
         }
         change.policy = if is_hedged { format!("{policy}+hedge") } else { policy };
         node.set(&format!("run.policies=[{:?}]", change.policy))?;
-        Ok(Self { change, like: proxy(&node, &ready.manifest)? })
+        let like = believed(proxy(&node, &ready.manifest)?, &ready.twin);
+        Ok(Self { change, like })
     }
 }
 

@@ -214,6 +214,11 @@ fn groups_that_the_simulator_has_not_are_refused_and_clients_are_numbered() {
     of_a_proxy.manifest.by = "evenkeel run".to_owned();
     let refused = Ready::of(of_a_proxy).unwrap_err();
     assert!(refused.is_refusal() && refused.to_string().contains("Cassandra"), "{refused}");
+    // Nodes of which each has all rows are one group, 0.
+    let mut of_nodes = recorded.clone();
+    of_nodes.manifest.by = "evenkeel run".to_owned();
+    of_nodes.day.rows.iter_mut().for_each(|row| row.group = 0);
+    assert_eq!(Ready::of(of_nodes).unwrap().twin.pauses.len(), 5);
     let mut beyond = recorded.clone();
     beyond.day.rows[7].group = 5;
     let refused = Ready::of(beyond).unwrap_err();
@@ -294,4 +299,45 @@ fn another_setpoint_serves_what_it_would_have_and_is_refused_where_nothing_was_l
     assert_eq!(ask(&unknown, &asked, true), Err(Refusal::NoDimmer));
     let asked = question(&unknown, &["dimmer.setpoint='40ms'"]);
     assert!(matches!(asked, Err(ReadyError::Refused(Refusal::NoDimmer))), "{asked:?}");
+}
+
+/// Servers of one slot at the end of ways that take a fifth as long as they do.
+const BARE: &str = "\
+[run]
+policies = ['least-outstanding']
+hedge = { quantile = 0.9, budget = '5%' }
+[cluster]
+servers = 3
+concurrency = 1
+service_mean = '5ms'
+replication_factor = 3
+agents = false
+[network]
+one_way = '400us'
+jitter = '100us'
+[workload]
+clients = 1
+requests = 40000
+utilisation = 0.5
+";
+
+/// As a proxy records it alone: of a scenario's `cancel` it knows nothing, and believes in it.
+#[test]
+fn without_agents_ways_are_no_service_and_what_is_given_up_tells_whether_it_is_worked_on() {
+    for cancel in [true, false] {
+        let text = format!("{BARE}cancel = {cancel}\n");
+        let scenario = Scenario::read(&Node::parse(&text, "world").unwrap()).unwrap();
+        let mut day = record(&scenario, "least-outstanding+hedge", 3, RecordConfig::default());
+        day.rows.iter_mut().for_each(|row| row.served = None);
+        let like = "[workload]\ncancel = true\n".to_owned();
+        let policies = vec!["least-outstanding+hedge".to_owned()];
+        let manifest = Manifest { like, ..Manifest::new("a test", policies, 3) };
+        let ready = Ready::of(Recorded { manifest, day, unfinished: 0 }).unwrap();
+        assert_eq!(ready.twin.works_on, Some(!cancel));
+        assert!(ready.like.workload.cancel == cancel && !ready.like.cluster.agents);
+        let asked = question(&ready, &["policy=c3"]).unwrap();
+        assert!(asked.like.workload.cancel == cancel && !asked.like.cluster.agents);
+        let away_us = 2e-3 * (ready.twin.network.one_way_ns + ready.twin.network.jitter_ns);
+        assert!((away_us - 1_000.0).abs() < 200.0, "{away_us}");
+    }
 }

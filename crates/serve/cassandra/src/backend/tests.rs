@@ -1,7 +1,10 @@
 //! What becomes of a request when nodes fail it, each in its own manner.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::Poll;
 
 use evenkeel_core::request::Replay;
 use evenkeel_core::request::ring::Consistency;
@@ -19,7 +22,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 use crate::front::{Asked, Conversation as _};
-use crate::testing::{member, route_to};
+use crate::testing::{member, route_before, route_to};
 
 /// How a node answers requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +174,26 @@ fn a_client_is_let_in_by_another_data_centre_where_home_is_dead() {
         let mut greeting = Backend::greet(&route, Version::V4).await.unwrap();
         let supported = greeting.say(Opcode::Options, Default::default()).await.unwrap();
         assert_eq!(supported.opcode, Opcode::Supported);
+    });
+}
+
+#[test]
+fn a_client_that_comes_before_the_cluster_is_known_waits_for_it_and_no_longer_than_a_moment() {
+    run(async {
+        let nodes = vec![member(1, node(Manner::Well).await.0, "east")];
+        let (route, _, members) = route_before(nodes.clone(), TIMEOUTS, &[]);
+        let mut early = pin!(Backend::greet(&route, Version::V4));
+        let first = poll_fn(|context| Poll::Ready(early.as_mut().poll(context).is_pending()));
+        assert!(first.await, "nothing is known yet");
+        route.adopt(members);
+        let mut greeting = early.await.expect("the cluster is known");
+        let supported = greeting.say(Opcode::Options, Default::default()).await.unwrap();
+        assert_eq!(supported.opcode, Opcode::Supported);
+        let (route, ..) = route_before(nodes, TIMEOUTS, &[]);
+        let began = std::time::Instant::now();
+        let refused = Backend::greet(&route, Version::V4).await.map(drop).expect_err("nobody told");
+        assert_eq!(refused, route.nobody());
+        assert!(began.elapsed() >= std::time::Duration::from_secs(2), "it waited for a moment");
     });
 }
 

@@ -19,6 +19,7 @@ use evenkeel_core::{GroupId, Instant};
 
 use evenkeel_geo::split::patience::Waits;
 use evenkeel_runtime::timer::Wait;
+use tokio::sync::oneshot;
 
 use super::attempts::{Attempts, Kept, Pending, Woken};
 use super::observer::{Event, Record};
@@ -150,6 +151,8 @@ pub struct Exchange<P: Protocol> {
     /// Of a request of our own users, where these are split between data centres.
     choice: Option<SiteChoice>,
     record: Record,
+    /// Dropped with the rest when there is an answer: then the second copy of a pair is given up.
+    pair: Option<oneshot::Sender<()>>,
 }
 
 impl<P: Protocol> Exchange<P> {
@@ -170,7 +173,7 @@ impl<P: Protocol> Exchange<P> {
         let calls = P::calls(&upstream);
         let attempts = Attempts::new(calls, calls.read_at() + P::total(&upstream, &request));
         // It is large, and lives in futures: there it would be copied each time one is moved.
-        Box::new(Self { call, attempts, request, upstream, choice, record })
+        Box::new(Self { call, attempts, request, upstream, choice, record, pair: None })
     }
 
     /// The loop around the dispatcher.
@@ -227,14 +230,22 @@ impl<P: Protocol> Exchange<P> {
     }
 
     /// Sends the same request to a second replica, only to see what it costs there: nobody is
-    /// given its answer.
+    /// given its answer. Every other one is given up as a hedge that lost is, if that can be: only
+    /// so it shows whether replicas stop working then.
     #[cold]
     fn send_pair(&mut self, attempt: OpenAttempt, times_out_at: Instant) {
+        let is_even = self.call.number().is_some_and(|number| number.is_multiple_of(2));
+        let given_up = (is_even && matches!(P::LOSER, Loser::Cancel)).then(|| {
+            let (answered, given_up) = oneshot::channel();
+            self.pair = Some(answered);
+            given_up
+        });
         let answer = P::send(&self.upstream, &attempt, &mut self.request);
         let answer: Answering<P> = Box::pin(answer);
         let limit = self.calls().wait_until(times_out_at);
         let pending = Pending { attempt, answer, times_out_at };
-        tokio::task::spawn_local(await_pair::<P>(Rc::clone(&self.upstream), pending, limit));
+        let upstream = Rc::clone(&self.upstream);
+        tokio::task::spawn_local(await_pair::<P>(upstream, pending, limit, given_up));
     }
 
     /// Gives up a copy that lost.
@@ -457,19 +468,30 @@ fn note_size<P: Protocol>(attempt: &mut OpenAttempt, answer: &Result<P::Answer, 
 type Answering<P> =
     Pin<Box<dyn Future<Output = Result<<P as Protocol>::Answer, <P as Protocol>::Error>>>>;
 
-/// Waits for the answer of the second copy of a pair, as long as for any other.
+/// Waits for the answer of the second copy of a pair: as long as for any other, or until its
+/// request has an answer.
 async fn await_pair<P: Protocol>(
     upstream: Rc<P::Upstream>,
     mut pending: Pending<P::Answer, P::Error>,
     limit: Wait,
+    mut given_up: Option<oneshot::Receiver<()>>,
 ) {
     let mut limit = pin!(limit);
-    let answered = poll_fn(|context| match pending.answer.as_mut().poll(context) {
-        Poll::Ready(answer) => Poll::Ready(Some(answer)),
-        Poll::Pending => limit.as_mut().poll(context).map(|()| None),
+    let ended = poll_fn(|context| {
+        if let Poll::Ready(answer) = pending.answer.as_mut().poll(context) {
+            return Poll::Ready(Some(Some(answer)));
+        }
+        let given_up = given_up.as_mut().map(|given_up| Pin::new(given_up).poll(context));
+        if given_up.is_some_and(|given_up| given_up.is_ready()) {
+            return Poll::Ready(None);
+        }
+        limit.as_mut().poll(context).map(|()| Some(None))
     });
-    let answer = answered.await;
+    let ended = ended.await;
     P::calls(&upstream).tick();
+    let Some(answer) = ended else {
+        return drop(pending);
+    };
     let Some(mut answer) = answer else {
         return pending.attempt.learn_late(&Outcome::Failed(Failure::TimedOut));
     };

@@ -10,7 +10,7 @@ use evenkeel_replay::question::{Question, ask};
 use evenkeel_twin::rows::{Day, percentile};
 
 use crate::turn::{Arm, Ran};
-use crate::worlds::Kind;
+use crate::worlds::{Fault, Kind, faults};
 
 /// The percentiles that are told, and by how much an answer may be off, as shares.
 const BARS: [(f64, f64); 2] = [(0.99, 0.10), (0.999, 0.15)];
@@ -26,6 +26,10 @@ struct Outcome {
     arm: Arm,
     /// Logarithms of what was foretold to what came, by percentile; none where it was refused.
     off: [Option<f64>; BARS.len()],
+    /// Whether the interval holds the truth.
+    is_held: [bool; BARS.len()],
+    /// The same of the recorded policy's two runs of that round: below it nobody can be right.
+    floor: [f64; BARS.len()],
     is_refused: bool,
     words: String,
 }
@@ -61,12 +65,25 @@ impl Report {
             Ok(ready) => println!("round {round}: {}", ready.described()),
             Err(error) => println!("round {round}: {error}"),
         }
-        for (arm, ran) in taken.iter().filter(|(arm, _)| *arm != Arm::Recorded) {
+        let faults = faults(self.kind, round, self.seconds);
+        let stops = faults.iter().filter(|(.., fault)| matches!(fault, Fault::Stop(_)));
+        let stops: Vec<f64> = stops.map(|(.., fault)| fault.length().as_secs_f64()).collect();
+        println!("  truly {} stops ({:.1} s)", stops.len(), stops.iter().sum::<f64>());
+        let mut taken: Vec<&(Arm, Ran)> =
+            taken.iter().filter(|(arm, _)| *arm != Arm::Recorded).collect();
+        // What two real runs differ by is the floor of all others.
+        taken.sort_by_key(|(arm, _)| *arm != Arm::Again);
+        let mut floor = [0.0; BARS.len()];
+        for (arm, ran) in taken {
             let truth = evenkeel_records::read(&ran.day)?.day;
-            let outcome = match arm {
+            let mut outcome = match arm {
                 Arm::Again => again(&evenkeel_records::read(day)?.day, &truth),
                 _ => foretold(ready.as_ref().map_err(ToString::to_string), *arm, &truth),
             };
+            if *arm == Arm::Again {
+                floor = outcome.off.map(|off| off.unwrap_or(0.0).abs());
+            }
+            outcome.floor = floor;
             println!("  {:<11}{}", arm.name(), outcome.words);
             self.outcomes.push(outcome);
         }
@@ -93,13 +110,21 @@ impl Report {
                 let (least, most) = (off[0], off[off.len() - 1]);
                 let _ = write!(
                     text,
-                    "  p{} off by {:.1} % ({:.1}–{:.1}; bar {:.0} %)",
+                    "  p{} off by {:.1} % ({:.1}–{:.1}; bar {:.0} %",
                     share * 100.0,
                     100.0 * median,
                     100.0 * least,
                     100.0 * most,
                     100.0 * bar,
                 );
+                if arm == Arm::Again {
+                    text.push(')');
+                    continue;
+                }
+                let given = || of_arm.iter().filter(|it| !it.is_refused);
+                let right = given().filter(|it| it.is_right(place, bar)).count();
+                let held = given().filter(|it| it.is_held[place]).count();
+                let _ = write!(text, " or as real runs differ: {right}, in the interval: {held})");
             }
             let what = if arm == Arm::Again { "real runs differ" } else { "refused" };
             let count = if arm == Arm::Again { of_arm.len() } else { refused };
@@ -129,7 +154,7 @@ fn again(day: &Day, other: &Day) -> Outcome {
 
 /// What a replay says of an arm, beside its truth.
 fn foretold(ready: Result<&Ready, String>, arm: Arm, truth: &Day) -> Outcome {
-    let truth = truth.latencies(0);
+    let all = truth.latencies(0);
     let sets: Vec<String> = arm.asked().iter().map(|set| (*set).to_owned()).collect();
     let reply = ready.and_then(|ready| {
         let question = Question::read(ready, &sets).map_err(|error| error.to_string())?;
@@ -139,7 +164,7 @@ fn foretold(ready: Result<&Ready, String>, arm: Arm, truth: &Day) -> Outcome {
     let reply = match reply {
         Ok(reply) => reply,
         Err(refusal) => {
-            let ms = enough(&truth, BARS[0].0).map_or(f64::NAN, |ns| ns * 1e-6);
+            let ms = enough(&all, BARS[0].0).map_or(f64::NAN, |ns| ns * 1e-6);
             outcome.is_refused = true;
             outcome.words = format!("  truly p99 {ms:.2} ms; {refusal}");
             return outcome;
@@ -147,8 +172,18 @@ fn foretold(ready: Result<&Ready, String>, arm: Arm, truth: &Day) -> Outcome {
     };
     for (place, (share, _)) in BARS.iter().enumerate() {
         let mut told = reply.answer.percentiles.iter().filter(|one| one.share == *share);
-        if let Some((told, truth)) = told.next().zip(enough(&truth, *share)) {
+        if let Some((told, truth)) = told.next().zip(enough(&all, *share)) {
             outcome.note(place, told.value_ns, truth);
+            let [low, high] = told.interval_ns;
+            outcome.is_held[place] = (low..=high).contains(&truth);
+            let below = all.partition_point(|ns| (*ns as f64) < told.value_ns);
+            let _ = write!(
+                outcome.words,
+                " [{:.2}–{:.2}], truly p{:.2}",
+                low * 1e-6,
+                high * 1e-6,
+                100.0 * below as f64 / all.len() as f64
+            );
         }
     }
     if let Some(range) = reply.range {
@@ -165,7 +200,20 @@ fn foretold(ready: Result<&Ready, String>, arm: Arm, truth: &Day) -> Outcome {
 
 impl Outcome {
     const fn new(arm: Arm) -> Self {
-        Self { arm, off: [None; BARS.len()], is_refused: false, words: String::new() }
+        Self {
+            arm,
+            off: [None; BARS.len()],
+            is_held: [false; BARS.len()],
+            floor: [0.0; BARS.len()],
+            is_refused: false,
+            words: String::new(),
+        }
+    }
+
+    /// Whether a percentile is within its bar, or within what real runs differ by.
+    fn is_right(&self, place: usize, bar: f64) -> bool {
+        let off = self.off[place].unwrap_or(f64::INFINITY);
+        off.exp_m1().abs() <= bar || off.abs() <= self.floor[place]
     }
 
     /// A percentile as it was told, and as it was, ns.

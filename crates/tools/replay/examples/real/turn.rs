@@ -209,6 +209,10 @@ impl Turn {
                     wait_until(began + at + length, is_over);
                     drop(limit);
                 }
+                Fault::Compact(length) => {
+                    world.compact(replica);
+                    wait_until(began + at + length, is_over);
+                }
             }
         }
         Ok(())

@@ -26,6 +26,8 @@ const ITEMS: usize = 3_000;
 const SHOP_SPEED: &str = "0.05";
 /// A limited node has this share of a processor in each period.
 const LIMIT: (f64, Duration) = (0.2, Duration::from_millis(10));
+/// `nodetool` starts a Java of its own.
+const COMPACTION: Duration = Duration::from_secs(4);
 /// How long faults are left out at both ends of a run.
 const CALM: Duration = Duration::from_secs(2);
 
@@ -70,6 +72,16 @@ pub(crate) enum Fault {
     Stop(Duration),
     /// It has a share of a processor for so long.
     Limit(Duration),
+    /// It compacts its table, for which there is so long.
+    Compact(Duration),
+}
+
+impl Fault {
+    /// How long it takes.
+    pub(crate) const fn length(self) -> Duration {
+        let (Self::Stop(length) | Self::Limit(length) | Self::Compact(length)) = self;
+        length
+    }
 }
 
 /// When, from the start of the load, to whom, what: one after the other, the same for all runs of
@@ -79,15 +91,16 @@ pub(crate) fn faults(kind: Kind, round: u64, seconds: u64) -> Vec<(Duration, usi
     let end = Duration::from_secs(seconds).saturating_sub(CALM);
     let (mut at, mut all) = (CALM, Vec::new());
     // A limit takes a processor's share away, which sleepers and slower machines do not need.
-    let limits = kind == Kind::Cassandra;
+    let works = kind == Kind::Cassandra;
     loop {
         at += Duration::from_secs_f64(0.5 + 1.5 * rng.unit());
         let replica = rng.below(REPLICAS);
-        let fault = match limits && rng.unit() < 0.1 {
-            true => Fault::Limit(Duration::from_secs_f64(2.0 + 2.0 * rng.unit())),
-            false => Fault::Stop(Duration::from_secs_f64(0.05 + 0.15 * rng.unit())),
+        let fault = match if works { rng.unit() } else { 1.0 } {
+            ..0.05 => Fault::Compact(COMPACTION),
+            0.05..0.15 => Fault::Limit(Duration::from_secs_f64(2.0 + 2.0 * rng.unit())),
+            _ => Fault::Stop(Duration::from_secs_f64(0.05 + 0.15 * rng.unit())),
         };
-        let (Fault::Stop(length) | Fault::Limit(length)) = fault;
+        let length = fault.length();
         if at + length > end {
             return all;
         }
@@ -122,6 +135,12 @@ impl World {
             None => self.programs[replica].id(),
         };
         process.with_context(|| format!("replica {replica} has ended"))
+    }
+
+    /// Has a node compact its table.
+    pub(crate) fn compact(&self, replica: usize) {
+        let cluster = self.cluster.as_ref();
+        cluster.into_iter().for_each(|it| drop(it.nodetool(replica, &["compact", "replayed"])));
     }
 
     fn start_nginx(&mut self, folder: &Path) -> Result<()> {

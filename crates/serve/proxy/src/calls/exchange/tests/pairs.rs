@@ -65,6 +65,32 @@ fn the_second_copy_of_a_pair_that_hangs_ends_with_its_time_limit_and_nobody_wait
     });
 }
 
+/// Where a loser cannot be given up, as in CQL, all are awaited.
+#[test]
+fn every_other_second_copy_is_given_up_when_the_first_one_has_answered() {
+    story(|| async {
+        let act = |ms| Act::Says(ms, Manner::Well);
+        let (stage, kept) = paired(&[act(7), act(9), act(7), act(9), act(9), act(4)]);
+        for _ in 0..3 {
+            assert_eq!(stage.ask::<false>(ALWAYS).await, Manner::Well);
+            pass(ms(20)).await;
+        }
+        assert_eq!((stage.in_flight(), stage.at_work.get()), (0, 0));
+        let of_pairs = |kept: &Kept| -> Vec<_> {
+            let pairs = kept.told().into_iter().filter(|it| it.0 == Kind::Mirror);
+            pairs.map(|it| (it.2, it.3)).collect()
+        };
+        let expected = [(CopyEnd::Answered, 9), (CopyEnd::Cancelled, 7), (CopyEnd::Answered, 4)];
+        assert_eq!(of_pairs(&kept), expected);
+        let (stage, kept) = paired(&[act(7), act(9), act(7), act(9)]);
+        for _ in 0..2 {
+            assert_eq!(stage.ask::<true>(ALWAYS).await, Manner::Well);
+            pass(ms(20)).await;
+        }
+        assert_eq!(of_pairs(&kept), [(CopyEnd::Answered, 9); 2]);
+    });
+}
+
 #[test]
 fn a_write_is_sent_once_even_if_it_may_be_hedged() {
     story(|| async {
