@@ -5,7 +5,7 @@
 //! skipped. On a CI machine (root, Debian) the missing packages are installed first, so that there
 //! nothing is skipped.
 
-mod cassandra;
+mod made;
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -137,12 +137,12 @@ pub(crate) fn run(install: Install) -> Result<()> {
     }
     if install != Install::Never {
         // It says itself what it could not make.
-        let made = cassandra::install();
+        let made = made::install(install == Install::Missing);
         if install == Install::Missing {
             made?;
         }
     }
-    let (rows, missing) = cassandra::rows();
+    let (rows, missing) = made::rows();
     print!("{}{rows}", table());
     let components = COMPONENTS.iter().filter(|component| find(component).is_none());
     for line in components.map(advice).chain(missing) {

@@ -23,8 +23,11 @@ fn configuration(keys: &str, behind: &str) -> String {
 }
 
 fn read(keys: &str, behind: &str) -> Result<Config, Vec<String>> {
-    let text = configuration(keys, behind);
-    let config = Node::parse(&text, "run.toml").and_then(|node| Config::read(&node));
+    read_text(&configuration(keys, behind))
+}
+
+fn read_text(text: &str) -> Result<Config, Vec<String>> {
+    let config = Node::parse(text, "run.toml").and_then(|node| Config::read(&node));
     config.map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
@@ -82,6 +85,24 @@ fn exports() -> String {
     let guide = include_str!("../../../../docs/redirect.md");
     let (_, rest) = guide.split_once("```toml\n[redirect.istio]").unwrap();
     format!("[redirect.istio]{}", rest.split("```").next().unwrap())
+}
+
+#[test]
+fn an_address_that_kubernetes_refuses_is_no_replica_where_it_is_told_the_plan() {
+    let slices = "[redirect.kubernetes]\nfile = 'slices.json'\nservice = 'shop'";
+    for (address, is_one) in [("127.0.0.1", false), ("[fe80::1]", false), ("10.9.9.9", true)] {
+        let of = |behind: &str| {
+            read_text(&configuration("", behind).replace("\"10.1.0.11:", &format!("\"{address}:")))
+        };
+        assert!(of("").is_ok(), "nobody else minds {address}");
+        let problems = of(slices).map(|_| ()).map_err(|problems| problems.join("\n"));
+        let Err(words) = problems else {
+            assert!(is_one, "{address}");
+            continue;
+        };
+        let expected = "an address that all nodes can reach";
+        assert!(!is_one && words.contains(expected), "{address}: {words}");
+    }
 }
 
 #[test]

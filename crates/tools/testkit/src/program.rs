@@ -3,9 +3,23 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::wait::{PATIENCE, block_until_within};
+
+/// Where `cargo xtask needs --install` puts what it makes for tests: in `xtask`, beside the folder
+/// in which this program was built.
+///
+/// # Panics
+/// When nobody can say which program this is.
+#[must_use]
+pub fn made(part: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("every program has a file");
+    let places = program.ancestors().map(|folder| folder.join("xtask").join(part));
+    let made = places.into_iter().find(|place| place.is_dir());
+    made.unwrap_or_else(|| Path::new("xtask").join(part))
+}
 
 /// A program that ends with the test, if it has not been killed before.
 #[derive(Debug, Default)]

@@ -705,6 +705,8 @@ impl Arrivals {
 #[cfg(test)]
 mod fights;
 #[cfg(test)]
+mod forecasts;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod unknown_cores;

@@ -1,6 +1,6 @@
 //! `[redirect.istio]`, `[redirect.kubernetes]` and `[redirect.dns]`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +11,11 @@ use evenkeel_settings::{Mismatch, Setting, Table};
 
 /// Zones that an endpoint may have hints for, by the API of Kubernetes.
 pub const ZONES_MAX: usize = 8;
+/// What a name of an object or a port is.
+const OBJECT: &str = "1 to 63 small letters, digits and hyphens, the last and first no hyphen";
+/// What the value of a label is.
+const LABEL: &str =
+    "1 to 63 letters, digits, hyphens, _ or ., the last and first a letter or digit";
 /// A time to live is whole seconds.
 const TTL: Duration = Duration::from_secs(5);
 const TTL_MAX: Duration = Duration::from_secs(86_400);
@@ -75,6 +80,17 @@ pub struct DnsConfig {
     pub targets: Vec<(String, u16)>,
 }
 
+/// Whether Kubernetes takes an address for an endpoint: one that other machines could reach.
+pub fn is_endpoint(address: IpAddr) -> bool {
+    let is_special = match address.to_canonical() {
+        IpAddr::V4(it) => it.is_link_local() || it.octets()[..3] == [224, 0, 0],
+        // Of multicast those of a link.
+        IpAddr::V6(it) => it.is_unicast_link_local() || it.segments()[0] & 0xff0f == 0xff02,
+    };
+    let address = address.to_canonical();
+    !(is_special || address.is_loopback() || address.is_unspecified())
+}
+
 impl ExportsConfig {
     /// Whether anybody is told.
     pub const fn is_empty(&self) -> bool {
@@ -122,7 +138,7 @@ fn istio(table: &mut Table<'_>, sites: &[String]) -> IstioConfig {
     });
     IstioConfig {
         file: file(table.key("file")),
-        host: host(table.key("host")),
+        host: istio_host(table.key("host")),
         name: object(table.key("name")),
         namespace: namespace(table),
         localities,
@@ -136,13 +152,18 @@ fn slices(table: &mut Table<'_>, sites: &[String]) -> KubernetesConfig {
         table.problem("zones", Mismatch::new(came, expected));
     }
     let zones = or_names(by_site(table.key("zones"), sites, label), sites);
+    if let Some(zone) = zones.iter().find(|zone| table.is_sound() && !is_label(zone, true)) {
+        let came = format!("the site {zone:?}, which is no name of a zone");
+        table.problem("zones", Mismatch::new(came, LABEL));
+    }
     let expected = "a zone of its own for each site";
     apart(table, ("zones", expected), sites, &zones, |one, other| one == other);
+    let port_name = table.key("port_name").text().check(OBJECT, |name| is_label(name, false));
     KubernetesConfig {
         file: file(table.key("file")),
         service: object(table.key("service")),
         namespace: namespace(table),
-        port_name: table.key("port_name").text().or(String::new()),
+        port_name: port_name.or(String::new()),
         zones,
     }
 }
@@ -245,6 +266,23 @@ fn host(setting: Setting<'_>) -> String {
     text.required()
 }
 
+/// A host as Istio takes it: with the letters of a name in DNS alone.
+fn istio_host(setting: Setting<'_>) -> String {
+    let expected = "a name such as \"shop.default.svc.cluster.local\"";
+    let text = setting.parsed(expected, String::new(), |text| {
+        let wrong = |hint| Mismatch::new(format!("{text:?}"), expected).with_hint(hint);
+        check_host(text).map_err(wrong)?;
+        let is_plain = |part: &str| {
+            part.is_empty() || (!part.contains('_') && is_label(&part.to_ascii_lowercase(), false))
+        };
+        if !text.split('.').all(is_plain) {
+            return Err(wrong("Istio takes letters, digits and hyphens inside"));
+        }
+        Ok(text.to_owned())
+    });
+    text.required()
+}
+
 fn target(setting: Setting<'_>) -> (String, u16) {
     let expected = "a host and a port such as \"london.shop.example:443\"";
     let text = setting.parsed(expected, (String::new(), 0), |text| {
@@ -261,28 +299,29 @@ fn target(setting: Setting<'_>) -> (String, u16) {
 fn locality(setting: Setting<'_>) -> String {
     let expected = "a locality such as \"eu-west-2\" or \"eu-west-2/zone-a/*\"";
     let is_plain = |text: &String| {
+        let wild = text.strip_suffix('*').filter(|rest| rest.is_empty() || rest.ends_with('/'));
+        let named = wild.unwrap_or(text);
         let parts = text.split('/');
-        parts.clone().count() <= 3 && parts.clone().all(|part| !part.is_empty())
+        parts.clone().count() <= 3
+            && parts.clone().all(|part| !part.is_empty())
+            && !named.contains('*')
     };
     setting.text().check(expected, is_plain).required()
 }
 
 /// A name of an object of Kubernetes: a DNS label.
 fn object(setting: Setting<'_>) -> String {
-    let expected = "1 to 63 small letters, digits and hyphens";
-    setting.text().check(expected, |name| is_label(name, false)).required()
+    setting.text().check(OBJECT, |name| is_label(name, false)).required()
 }
 
 fn namespace(table: &mut Table<'_>) -> String {
-    let expected = "1 to 63 small letters, digits and hyphens";
-    let name = table.key("namespace").text().check(expected, |name| is_label(name, false));
+    let name = table.key("namespace").text().check(OBJECT, |name| is_label(name, false));
     name.or("default".to_owned())
 }
 
 /// The value of a label, which a zone is.
 fn label(setting: Setting<'_>) -> String {
-    let expected = "1 to 63 letters, digits, hyphens, _ or .";
-    setting.text().check(expected, |name| is_label(name, true)).required()
+    setting.text().check(LABEL, |name| is_label(name, true)).required()
 }
 
 fn is_label(name: &str, is_value: bool) -> bool {

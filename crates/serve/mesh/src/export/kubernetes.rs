@@ -47,8 +47,10 @@ pub(super) fn slices(config: &KubernetesConfig, now: &Now<'_>) -> String {
     let mut slices = Vec::new();
     for is_v6 in [false, true] {
         let of = |all: &[SocketAddr]| {
-            let of_family = all.iter().filter(|address| address.is_ipv6() == is_v6);
-            of_family.copied().collect::<Vec<_>>()
+            // An IPv4 address in the words of IPv6 is refused.
+            let plain = |at: &SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+            let of_family = all.iter().map(plain).filter(|address| address.is_ipv6() == is_v6);
+            of_family.collect::<Vec<_>>()
         };
         let endpoints: Vec<Vec<SocketAddr>> = now.sites.iter().map(|site| of(&site.up)).collect();
         let counts: Vec<usize> = endpoints.iter().map(Vec::len).collect();

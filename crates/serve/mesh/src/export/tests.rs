@@ -1,6 +1,7 @@
 //! What others are told, by which form, and what becomes of it when something fails.
 
 mod bind;
+mod objects;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

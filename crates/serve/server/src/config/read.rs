@@ -36,6 +36,7 @@ use evenkeel_http_proxy::config::{AgentConfig, HttpListenConfig, RouteConfig, UN
 use evenkeel_mesh::config::read::Redirect;
 use evenkeel_mesh::config::{RedirectConfig, RedirectSite};
 use evenkeel_mesh::envoy::config::read::Envoy;
+use evenkeel_mesh::export::config::is_endpoint;
 use evenkeel_placement::config::PlacementConfig;
 use evenkeel_placement::config::read::Mesh;
 use evenkeel_proxy::config::{CountedAs, SiteSetup, UpstreamConfig};
@@ -99,6 +100,7 @@ pub(super) fn config(table: &mut Table<'_>) -> Config {
         check_known_sites(&redirect.config, upstream);
         if redirect.config.exports.kubernetes.is_some() {
             check_addresses_alone(upstream, "[redirect.kubernetes]");
+            check_endpoints(upstream);
         }
         check_places(upstream);
     }
@@ -263,6 +265,18 @@ fn check_addresses_alone(upstream: &Upstream<'_>, table: &str) {
     for replica in upstream.replicas.iter().filter(|it| it.server.inet().is_none()) {
         let hint = format!("{table} tells others where requests go, and these take no others");
         replica.problem("an IP address with a port", hint);
+    }
+}
+
+/// One address that Kubernetes refuses, and it refuses all of its slice.
+fn check_endpoints(upstream: &Upstream<'_>) {
+    for replica in &upstream.replicas {
+        let of_this_machine = |at: SocketAddr| at.port() > 0 && !is_endpoint(at.ip());
+        if replica.server.inet().is_some_and(of_this_machine) {
+            let hint = "[redirect.kubernetes] makes it an endpoint, and Kubernetes takes none that \
+                        is of one machine or link";
+            replica.problem("an address that all nodes can reach", hint);
+        }
     }
 }
 

@@ -15,7 +15,7 @@ mod node;
 mod quota;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use evenkeel_cql::Version;
 
+use crate::program;
 use crate::story::{Missing, skipped};
 use crate::wait::block_until_within;
 use files::Reaper;
@@ -93,14 +94,10 @@ impl Spec {
     }
 }
 
-/// Where `cargo xtask needs --install` puts a part of what tests with Cassandra need: beside the
-/// folder in which this program was built.
+/// Where `cargo xtask needs --install` puts a part of what tests with Cassandra need.
 #[must_use]
 pub fn made(part: &str) -> PathBuf {
-    let program = std::env::current_exe().expect("every program has a file");
-    let places = program.ancestors().map(|folder| folder.join("xtask/cassandra").join(part));
-    let made = places.into_iter().find(|place| place.is_dir());
-    made.unwrap_or_else(|| Path::new("xtask/cassandra").join(part))
+    program::made(&format!("cassandra/{part}"))
 }
 
 /// Java and the jars, or what is missing.

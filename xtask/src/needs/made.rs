@@ -1,8 +1,9 @@
-//! Apache Cassandra from Maven Central, and the programs that speak to it through drivers of
-//! others: everything that Debian does not have and the tests with a real Cassandra need.
+//! What tests need, Debian does not have, and is made here with the tools of its language: Apache
+//! Cassandra from Maven Central, the programs that speak to it through drivers of others, and one
+//! with the validation of Kubernetes and Istio.
 //!
-//! Each part is made once, into a folder of `target/xtask/cassandra`, and again when what it is
-//! made of changes. Whatever cannot be made is named with the tests that pass by for want of it.
+//! Each part is made once, into a folder of `target/xtask`, and again when what it is made of
+//! changes. Whatever cannot be made is named with the tests that pass by for want of it.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,6 +16,7 @@ use crate::workspace;
 
 /// Something that is made here with the tools of its language.
 struct Part {
+    /// Its folder in `target/xtask`.
     name: &'static str,
     /// Where what it is made of lies, from the workspace's root.
     source: &'static str,
@@ -23,57 +25,74 @@ struct Part {
     /// What makes it.
     tools: &'static [&'static str],
     used_by: &'static str,
+    /// Whether CI makes it; what takes longer is made by hand, with `--install`.
+    in_ci: bool,
     make: fn(&Workshop) -> Result<()>,
 }
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     Part {
-        name: "lib",
+        name: "cassandra/lib",
         source: "crates/tools/testkit/cassandra",
         files: &["pom.xml"],
         tools: &["java", "mvn"],
         used_by: "tests with a real Cassandra",
+        in_ci: true,
         make: |shop| shop.jars(&shop.folder),
     },
     Part {
-        name: "python",
+        name: "cassandra/python",
         source: "crates/serve/server/tests/cassandra/drivers/python",
         files: &["requirements.txt"],
         tools: &["python3"],
         used_by: "tests of Cassandra with the driver for Python",
+        in_ci: true,
         make: make_python,
     },
     Part {
-        name: "gocql",
+        name: "cassandra/gocql",
         source: "crates/serve/server/tests/cassandra/drivers/gocql",
         files: &["go.mod", "go.sum", "main.go"],
         tools: &["go"],
         used_by: "tests of Cassandra with gocql",
+        in_ci: true,
         make: make_gocql,
     },
     Part {
-        name: "java",
+        name: "cassandra/java",
         source: "crates/serve/server/tests/cassandra/drivers/java",
         files: &["pom.xml", "Driver.java"],
         tools: &["java", "javac", "mvn"],
         used_by: "tests of Cassandra with the driver for Java",
+        in_ci: true,
         make: make_java,
     },
     Part {
-        name: "node",
+        name: "cassandra/node",
         source: "crates/serve/server/tests/cassandra/drivers/node",
         files: &["package.json", "package-lock.json"],
         tools: &["node", "npm"],
         used_by: "tests of Cassandra with the driver for Node",
+        in_ci: true,
         make: make_node,
     },
     Part {
-        name: "scylla",
+        name: "cassandra/scylla",
         source: "crates/serve/server/tests/cassandra/drivers/scylla",
         files: &["Cargo.toml", "Cargo.lock", "src/main.rs"],
         tools: &["cargo"],
         used_by: "tests of Cassandra with scylla, the driver for Rust",
+        in_ci: true,
         make: make_scylla,
+    },
+    Part {
+        name: "objects",
+        source: "crates/serve/mesh/tests/objects",
+        files: &["go.mod", "go.sum", "main.go"],
+        tools: &["go"],
+        used_by: "tests of what Kubernetes and Istio are told, by their own validation",
+        in_ci: false, // it takes 120 s of CPU
+        make: make_objects,
     },
 ];
 
@@ -89,12 +108,13 @@ struct Workshop {
 }
 
 /// Makes what is missing or made of something else by now, and says what could not be made.
+/// `all`: also what CI does not make.
 ///
 /// # Errors
 /// When a part could not be made: the first of them, after all were tried.
-pub(super) fn install() -> Result<()> {
+pub(super) fn install(all: bool) -> Result<()> {
     let mut first = Ok(());
-    for part in PARTS.iter().filter(|part| !part.is_ready()) {
+    for part in PARTS.iter().filter(|part| (all || part.in_ci) && !part.is_ready()) {
         match part.install() {
             Ok(()) => println!("made {} for {}", part.folder().display(), part.used_by),
             Err(error) => {
@@ -110,7 +130,7 @@ pub(super) fn install() -> Result<()> {
 pub(super) fn rows() -> (String, Vec<String>) {
     let (mut rows, mut missing) = (String::new(), Vec::new());
     for part in &PARTS {
-        let (name, used_by) = (format!("cassandra/{}", part.name), part.used_by);
+        let (name, used_by) = (part.name, part.used_by);
         let found = if part.is_ready() {
             part.folder().display().to_string()
         } else {
@@ -127,7 +147,7 @@ pub(super) fn rows() -> (String, Vec<String>) {
 }
 
 fn home() -> PathBuf {
-    workspace::target().join("xtask").join("cassandra")
+    workspace::target().join("xtask")
 }
 
 impl Part {
@@ -215,6 +235,11 @@ fn make_python(shop: &Workshop) -> Result<()> {
 
 fn make_gocql(shop: &Workshop) -> Result<()> {
     shop.run("go", &[&"build", &"-o", &shop.file("driver"), &"."])
+}
+
+fn make_objects(shop: &Workshop) -> Result<()> {
+    let quick = "-gcflags=all=-N -l"; // to build: what it reads is little
+    shop.run("go", &[&"build", &quick, &"-o", &shop.file("objects"), &"."])
 }
 
 fn make_java(shop: &Workshop) -> Result<()> {
