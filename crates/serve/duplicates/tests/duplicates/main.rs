@@ -29,6 +29,7 @@ mod online;
 mod pausing;
 mod published;
 mod refused;
+mod restored;
 mod servers;
 mod silent;
 mod stopping;
