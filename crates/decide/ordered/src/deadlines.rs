@@ -129,6 +129,8 @@ pub struct Deadlines {
     forgotten_since: i64,
     keys_max: usize,
     questions: u64,
+    /// Up to which time keys may be gone that nobody removed ([`Self::take_passed`]).
+    passed: Option<i64>,
     /// How far clocks of duplicates may be ahead of ours and behind it, in ms.
     lead: i64,
     lag: i64,
@@ -154,9 +156,15 @@ impl Deadlines {
             forgotten_since: NEVER,
             keys_max,
             questions: 0,
+            passed: None,
             lead: UNREAD_MS + MARGIN_MS,
             lag: UNREAD_MS + MARGIN_MS,
         }
+    }
+
+    /// Those of one server, which has no key yet, at times that are told.
+    pub fn of_one() -> Self {
+        Self { is_complete: true, is_listing: false, lead: 0, lag: 0, ..Self::new(KEYS_MAX) }
     }
 
     /// How many are known.
@@ -221,12 +229,26 @@ impl Deadlines {
             if at.saturating_add(self.lag) >= now_unix_ms {
                 return;
             }
+            self.have_passed(now_unix_ms);
             let last = self.by_key.get(&key).map_or(at, |entry| entry.last);
             match last.saturating_add(self.lag) < now_unix_ms {
                 true => self.remove(key),
                 false => self.put(key, Entry { at: last, last, known: Known::Perhaps }),
             }
         }
+    }
+
+    /// Keys may have gone by now that nobody removed: by the slowest clock, and what its reading
+    /// may be wrong by. Whichever duplicates leave, others are removed by then.
+    fn have_passed(&mut self, now_unix_ms: i64) {
+        let slowest = now_unix_ms.saturating_sub(self.lag).saturating_add(MARGIN_MS);
+        self.passed = self.passed.max(Some(slowest.saturating_add(MARGIN_MS)));
+    }
+
+    /// Up to which time deadlines have passed for the next write, if that has to be told to who
+    /// does it again: a key is gone for it that no write has removed. Told once.
+    pub const fn take_passed(&mut self) -> Option<i64> {
+        self.passed.take()
     }
 
     /// What a command does that writes this key.
@@ -323,9 +345,10 @@ impl Deadlines {
     }
 
     /// Everybody said to this question that there is no such key.
-    pub fn gone(&mut self, key: u64, number: u64) {
+    pub fn gone(&mut self, key: u64, number: u64, now_unix_ms: i64) {
         if self.is_asked(key, number) {
             self.cleared(key);
+            self.have_passed(now_unix_ms);
         }
     }
 
@@ -450,7 +473,7 @@ impl Deadlines {
         self.by_key.clear();
         self.by_time.clear();
         self.forgotten_since = NEVER;
-        self.complete();
+        self.know_all();
     }
 
     /// All keys of this database are gone.
@@ -475,8 +498,13 @@ impl Deadlines {
         }
     }
 
-    /// All keys were listed.
-    pub fn complete(&mut self) {
+    /// All keys were listed: others have gone before.
+    pub fn complete(&mut self, now_unix_ms: i64) {
+        self.have_passed(now_unix_ms);
+        self.know_all();
+    }
+
+    fn know_all(&mut self) {
         (self.is_complete, self.is_listing) = (true, false);
         self.forgotten_from = self.forgotten_since;
         (self.clear, self.clear_order) = Default::default();
@@ -524,7 +552,7 @@ mod tests {
 
     fn complete() -> Deadlines {
         let mut deadlines = Deadlines::default();
-        deadlines.complete();
+        deadlines.complete(0);
         deadlines
     }
 
@@ -578,7 +606,7 @@ mod tests {
         assert_eq!(deadlines.answered(1, number, 12_000, 12_000), Answered::Expired, "elsewhere");
         let number = deadlines.ask(1);
         assert_eq!(deadlines.answered(1, number, -2, 12_000), Answered::GoneThere);
-        deadlines.gone(1, number);
+        deadlines.gone(1, number, 0);
         assert_eq!(deadlines.before_write(1, 12_000), Judgement::Leave);
     }
 
@@ -596,7 +624,7 @@ mod tests {
     #[test]
     fn deadlines_that_are_never_are_bounded_too() {
         let mut deadlines = Deadlines::new(2);
-        deadlines.complete();
+        deadlines.complete(0);
         for key in 0..9 {
             deadlines.moved(key, i64::MAX, 0);
             deadlines.perhaps(key + 9, i64::MAX);
@@ -632,7 +660,7 @@ mod tests {
         assert_eq!(deadlines.due_write(9), Some(9_000_000));
         assert_eq!(deadlines.before_write(9, 8_999_900), Judgement::Ask, "it is near");
         let number = deadlines.ask(9);
-        deadlines.gone(9, number);
+        deadlines.gone(9, number, 0);
         assert_eq!(deadlines.before_write(9, 8_999_900), Judgement::Leave);
     }
 
@@ -646,7 +674,7 @@ mod tests {
         deadlines.answered(1, number, 50_000, 0);
         assert_eq!(deadlines.before_strong_read(1, 0), Judgement::Leave);
         assert_eq!(deadlines.before_strong_read(1, 50_000), Judgement::Remove);
-        deadlines.complete();
+        deadlines.complete(0);
         assert_eq!(deadlines.before_strong_read(2, 0), Judgement::Leave);
     }
 
@@ -658,7 +686,7 @@ mod tests {
         assert_eq!(deadlines.due_write(1), None);
         deadlines.perhaps(1, 10_000);
         assert_eq!(deadlines.due_write(1), Some(10_000));
-        deadlines.complete();
+        deadlines.complete(0);
         assert_eq!(deadlines.due_write(2), None);
         deadlines.set(2, 20_000);
         deadlines.set(3, 30_000);
@@ -680,7 +708,7 @@ mod tests {
         let mut deadlines = Deadlines::default();
         let number = deadlines.ask(1);
         deadlines.listed(1, 10_000);
-        deadlines.complete();
+        deadlines.complete(0);
         assert!(!deadlines.is_empty(), "its answer is still to come");
         deadlines.cleared(1); // SET k v
         let answered = deadlines.answered(1, number, 10_000, 10_000);
@@ -700,7 +728,7 @@ mod tests {
         assert_eq!(deadlines.before_write(1, 0), Judgement::Leave);
         deadlines.listed(1, 5_000);
         deadlines.listed(2, 5_000);
-        deadlines.complete();
+        deadlines.complete(0);
         assert_eq!(deadlines.before_write(1, 4_900), Judgement::Leave, "what was said is newer");
         assert_eq!(deadlines.before_write(2, 4_900), Judgement::Ask);
     }
@@ -731,7 +759,7 @@ mod tests {
     #[test]
     fn beyond_the_limit_the_farthest_are_forgotten_and_listed_in_time() {
         let mut deadlines = Deadlines::new(4);
-        deadlines.complete();
+        deadlines.complete(0);
         let all = [(1, 500_000), (2, 100_000), (3, 200_000), (4, 300_000), (5, 400_000)];
         for (key, at) in all {
             deadlines.set(key, at);
@@ -745,7 +773,7 @@ mod tests {
         assert_eq!(deadlines.before_write(1, 440_000), Judgement::Leave, "it is far");
         assert_eq!(deadlines.before_write(1, 499_500), Judgement::Ask, "it is near");
         deadlines.listed(1, 500_000);
-        deadlines.complete();
+        deadlines.complete(0);
         assert!(!deadlines.wants_list(499_500), "all are known");
         assert_eq!(deadlines.before_write(9, 499_500), Judgement::Leave);
     }
@@ -756,7 +784,7 @@ mod tests {
         for key in [1, 2, 3] {
             deadlines.listed(key, 100_000 * key as i64);
         }
-        deadlines.complete();
+        deadlines.complete(0);
         assert_eq!(deadlines.before_write(3, 250_000), Judgement::Leave);
         assert_eq!(deadlines.before_write(3, 299_500), Judgement::Ask);
     }

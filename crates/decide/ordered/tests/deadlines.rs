@@ -86,10 +86,44 @@ impl Duplicate {
         }
     }
 
+    /// Whether a key had expired for a write behind this time, of one that keeps no time itself.
+    fn is_over(&self, known: &Deadlines, key: u64, passed: i64) -> bool {
+        match known.before_write(key, passed) {
+            Judgement::Leave => false,
+            Judgement::Remove => true,
+            Judgement::Ask => {
+                self.0.get(&key).and_then(|held| held.1).is_some_and(|at| at <= passed)
+            }
+        }
+    }
+
     /// As `PEXPIRETIME`.
     fn deadline(&mut self, key: u64, now: i64) -> i64 {
         self.0.retain(|_, (_, at)| at.is_none_or(|at| now <= at));
         self.0.get(&key).map_or(-2, |(_, at)| at.unwrap_or(-1))
+    }
+}
+
+/// What is known of deadlines behind a command.
+fn note(deadlines: &mut Deadlines, sent: Sent, now: i64) {
+    match sent {
+        Sent::SetUntil(key, at) => deadlines.set(key, at),
+        Sent::ExpireAt(key, at) => deadlines.moved(key, at, now),
+        Sent::Plain(C::Set(key) | C::Persist(key) | C::Remove(key)) => deadlines.cleared(key),
+        Sent::Plain(C::SetIfNone(key)) => deadlines.if_absent(key, None, now),
+        Sent::Plain(C::Increment(key)) => deadlines.kept(key, now),
+        Sent::Plain(C::Rename(from, to)) => deadlines.carried(from, to),
+        Sent::Plain(_) | Sent::ExpireAtIfNever(..) => {}
+    }
+}
+
+/// The keys on whose being there it depends what a command does.
+fn depends_on(sent: Sent) -> Vec<u64> {
+    match sent {
+        Sent::ExpireAt(key, _) | Sent::ExpireAtIfNever(key, _) => vec![key],
+        Sent::Plain(C::Rename(from, to)) => vec![from, to],
+        Sent::Plain(C::SetIfNone(key) | C::Increment(key) | C::Persist(key)) => vec![key],
+        Sent::SetUntil(..) | Sent::Plain(_) => vec![],
     }
 }
 
@@ -103,21 +137,24 @@ struct World {
     /// What the last one is behind the others.
     late_us: i64,
     removed: usize,
+    /// Every write, and up to when deadlines had passed before it, where that was told.
+    log: Vec<(Option<i64>, Sent)>,
 }
 
 impl World {
     fn new(ahead_us: [i64; DUPLICATES], is_complete: bool) -> Self {
         let (now_us, duplicates) = (1_000_000_000, vec![Duplicate::default(); DUPLICATES]);
         let (mut deadlines, mut clocks) = (Deadlines::default(), Clocks::default());
-        if is_complete {
-            deadlines.complete();
-        }
         let all: ServerSet = (0..DUPLICATES).collect();
         for (server, ahead) in ahead_us.iter().enumerate() {
             clocks.told(server, (now_us, now_us + 400), now_us + 200 + ahead);
         }
         deadlines.read(&clocks, all);
-        Self { deadlines, clocks, duplicates, ahead_us, now_us, late_us: 0, removed: 0 }
+        if is_complete {
+            deadlines.complete(now_us / 1_000);
+        }
+        let log = Vec::new();
+        Self { deadlines, clocks, duplicates, ahead_us, now_us, late_us: 0, removed: 0, log }
     }
 
     const fn now(&self) -> i64 {
@@ -126,6 +163,9 @@ impl World {
 
     /// What all say to a command that comes to each after a while.
     fn send(&mut self, sent: Sent, ways: [i64; DUPLICATES]) -> Vec<i64> {
+        if !matches!(sent, Sent::Plain(C::Get(_))) {
+            self.log.push((self.deadlines.take_passed(), sent));
+        }
         let late = [0, 0, self.late_us];
         let at = |n: usize| (self.now_us + self.ahead_us[n] + ways[n] + late[n]) / 1_000;
         let each = self.duplicates.iter_mut().enumerate();
@@ -166,7 +206,8 @@ impl World {
                 Answered::GoneThere => {}
             }
         }
-        self.deadlines.gone(key, number);
+        let now = self.now();
+        self.deadlines.gone(key, number, now);
         false
     }
 
@@ -197,18 +238,29 @@ impl World {
         if let Some((key, at)) = again {
             self.send(Sent::ExpireAtIfNever(key, at), ways);
         }
-        match sent {
-            Sent::SetUntil(key, at) => self.deadlines.set(key, at),
-            Sent::ExpireAt(key, at) => self.deadlines.moved(key, at, self.now()),
-            Sent::Plain(C::Set(key) | C::Persist(key) | C::Remove(key)) => {
-                self.deadlines.cleared(key);
-            }
-            Sent::Plain(C::SetIfNone(key)) => self.deadlines.if_absent(key, None, self.now()),
-            Sent::Plain(C::Increment(key)) => self.deadlines.kept(key, self.now()),
-            Sent::Plain(C::Rename(from, to)) => self.deadlines.carried(from, to),
-            Sent::Plain(_) | Sent::ExpireAtIfNever(..) => {}
-        }
+        let now = self.now();
+        note(&mut self.deadlines, sent, now);
         answers
+    }
+
+    /// One that does all writes again, and keeps no time until it has done them.
+    fn restored(&self) -> Duplicate {
+        let (mut one, mut known, mut passed) = (Duplicate::default(), Deadlines::of_one(), None);
+        for &(told, sent) in &self.log {
+            passed = passed.max(told);
+            for key in depends_on(sent) {
+                let is_over = passed.is_some_and(|passed| one.is_over(&known, key, passed));
+                if is_over {
+                    one.0.remove(&key);
+                    known.cleared(key);
+                }
+            }
+            one.act(sent, i64::MIN);
+            note(&mut known, sent, passed.unwrap_or(0));
+        }
+        let now = (self.now_us + self.ahead_us[0]) / 1_000;
+        one.0.retain(|_, (_, at)| at.is_none_or(|at| now <= at));
+        one
     }
 
     /// What each holds when all deadlines are past.
@@ -281,6 +333,8 @@ proptest! {
         }
         let held = world.end();
         prop_assert!(held.windows(2).all(|two| two[0] == two[1]), "{held:?}");
+        // Also where deadlines are to come when all is done again.
+        prop_assert_eq!(world.restored(), held[0].clone(), "{:?}", world.log);
     }
 
     /// One stands still now and then, for less than a second.

@@ -454,7 +454,9 @@ impl Inner {
             Repeat::Partial | Repeat::Once => RecordKind::Once,
         };
         let place = (write.shard as u16, partition as u16);
-        let appended = self.log.append(position.sequence.0, place, kind, write.commands);
+        let told = self.expiry.deadlines.take_passed().map_or(Ok(()), |at| self.log.tell_time(at));
+        let append = |()| self.log.append(position.sequence.0, place, kind, write.commands);
+        let appended = told.and_then(append);
         if let Err(error) = &appended {
             self.fail(error);
         }

@@ -319,7 +319,8 @@ impl Inner {
 
     /// All have said that there is no such key.
     pub(super) fn expiry_gone(&mut self, inquiry: &Inquiry, look: u64) {
-        self.expiry.deadlines.gone(key_of(&inquiry.key), inquiry.number);
+        let now = (self.expiry.unix_ms)();
+        self.expiry.deadlines.gone(key_of(&inquiry.key), inquiry.number, now);
         self.release_of(inquiry.client, look);
     }
 
@@ -392,28 +393,17 @@ impl Inner {
             if map.is_some_and(|map| map.partition(map.shard(slot(name))) != partition) {
                 return;
             }
-            let key = deadline_key(database, hash(name));
+            let key = number_of(database, name);
             match change {
                 Change::Set(_) | Change::Cleared => {}
                 // Said again behind what kept it.
                 Change::Perhaps(at) if due.get(&key) == Some(&at) => drop(due.remove(&key)),
                 _ => due.extend(deadlines.due_write(key).map(|at| (key, at))),
             }
-            match change {
-                Change::Set(at) => {
-                    set.push(key);
-                    deadlines.set(key, at);
-                }
-                Change::Moved(at) => deadlines.moved(key, at, now),
-                Change::IfAbsent(at) => deadlines.if_absent(key, at, now),
-                Change::Kept => deadlines.kept(key, now),
-                Change::Perhaps(at) => deadlines.perhaps(key, at),
-                Change::Cleared => deadlines.cleared(key),
-                Change::Changed => deadlines.changed(key),
-                Change::Carried(database, to) => {
-                    deadlines.carried(key, deadline_key(database, hash(to)));
-                }
+            if let Change::Set(_) = change {
+                set.push(key);
             }
+            note_change(deadlines, key, change, now);
         });
         due.into_values().min()
     }
@@ -522,7 +512,7 @@ impl Inner {
         let begun = self.expiry.listing.take();
         let partition = begun.as_ref().map_or(0, |listing| listing.partition);
         if partition >= self.members.partitions() {
-            return self.expiry.deadlines.complete();
+            return self.expiry.deadlines.complete((self.expiry.unix_ms)());
         }
         let live = self.members.live(partition);
         let new = |server: usize| Listing {
@@ -600,7 +590,7 @@ impl Inner {
             self.choose(ordered, database);
         }
         for key in keys {
-            let asking = Asking::Deadline { number, key: deadline_key(database, hash(key)) };
+            let asking = Asking::Deadline { number, key: number_of(database, key) };
             self.ask_for_expiry(server, ConnectionKind::Ordered, asking, &[b"PEXPIRETIME", key]);
         }
         if database > 0 {
@@ -625,6 +615,25 @@ impl Inner {
     }
 }
 
+/// A write makes this of the deadline of a key.
+pub fn note_change(deadlines: &mut Deadlines, key: u64, change: Change<'_>, now_unix_ms: i64) {
+    match change {
+        Change::Set(at) => deadlines.set(key, at),
+        Change::Moved(at) => deadlines.moved(key, at, now_unix_ms),
+        Change::IfAbsent(at) => deadlines.if_absent(key, at, now_unix_ms),
+        Change::Kept => deadlines.kept(key, now_unix_ms),
+        Change::Perhaps(at) => deadlines.perhaps(key, at),
+        Change::Cleared => deadlines.cleared(key),
+        Change::Changed => deadlines.changed(key),
+        Change::Carried(database, to) => deadlines.carried(key, number_of(database, to)),
+    }
+}
+
+/// The number of a key of this database.
+pub fn number_of(database: u8, key: &[u8]) -> u64 {
+    deadline_key(database, hash(key))
+}
+
 /// `None`: what a command does is the same whether its keys are there or not, or is not about keys.
 fn sight_of(command: &Command, class: Class) -> Option<Sight> {
     match class {
@@ -646,7 +655,7 @@ fn sight_of(command: &Command, class: Class) -> Option<Sight> {
 /// The number of the key at this place.
 pub(super) fn key_of(place: &[u8]) -> u64 {
     let (database, key) = databases::at(place);
-    deadline_key(database, hash(key))
+    number_of(database, key)
 }
 
 #[cfg(test)]

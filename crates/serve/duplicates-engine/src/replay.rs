@@ -48,9 +48,14 @@ impl Inner {
         {
             rejoin = Rejoin::Replay { after: opened.sequence };
         }
+        // Of deadlines before our term nothing is known: who lost everything is filled.
+        let first = self.history.position(Sequence(1)).epoch;
+        let is_older = |after| after == Sequence(0) && first < self.history.last().epoch;
         if let Rejoin::Replay { after } = rejoin
             && !is_alone
-            && (!self.can_follow(server, after) || self.has_undone(partition, after))
+            && (is_older(after)
+                || !self.can_follow(server, after)
+                || self.has_undone(partition, after))
         {
             rejoin = self.filled_instead(partition)?;
         }

@@ -101,7 +101,7 @@ impl World {
         let sent = (0..servers).map(|_| Default::default()).collect();
         let mut world = Self { engine, directory, holds, sent, all: BTreeMap::new() };
         world.at(0);
-        world.engine.borrow().expiry.deadlines.complete();
+        world.engine.borrow().expiry.deadlines.complete(0);
         (0..servers).for_each(|server| world.reach(server));
         world
     }

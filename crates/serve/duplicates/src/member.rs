@@ -1,6 +1,8 @@
 //! One duplicate, from its first connection on: reach it, fence others off, see what it has, bring
 //! it up to date, keep it until it is dropped, begin again.
 
+mod restoring;
+
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
@@ -10,6 +12,7 @@ use evenkeel_ordered::{ConnectionKind, Copying, Dropped, Position, Rejoin, Seque
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_128;
 
+use self::restoring::Restoring;
 use super::backlog;
 use super::config::Connector;
 use super::connection;
@@ -397,7 +400,7 @@ async fn replay(
 /// Sends the whole log to a server that has nothing, where nobody is live to copy from. It says
 /// "filling" until it has all: half of it is no state of any moment.
 async fn restore(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(), FencingError> {
-    let reader = {
+    let mut reader = {
         let mut inner = engine.borrow();
         inner.members.reached(server, Sequence(0));
         let part = inner.part(inner.members.partition(server));
@@ -408,6 +411,10 @@ async fn restore(engine: Rc<Engine>, server: usize, connection: u64) -> Result<(
         }
         inner.log.read_everything(Some(&part)).map_err(io::Error::other)?
     };
+    let mut restoring = Restoring::new(Rc::clone(&engine), server, connection);
+    if reader.tells_time() && !restoring.run(&mut reader).await? {
+        return Ok(());
+    }
     feed((engine, server, connection), None, reader, Inner::restore_one).await
 }
 

@@ -103,22 +103,38 @@ impl Link {
     /// When no whole answer comes in time: 2 s, unless [`Link::wait_long`] or [`Link::wait_for`]
     /// gave it longer.
     pub async fn ask(&mut self, command: &[&[u8]]) -> io::Result<Vec<u8>> {
+        let mut answers = self.ask_each(&[command]).await?;
+        Ok(answers.pop().expect("each has an answer"))
+    }
+
+    /// Sends commands in the same bytes and waits for all of their answers.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub async fn ask_each<'a, C: AsRef<[&'a [u8]]>>(
+        &mut self,
+        commands: &[C],
+    ) -> io::Result<Vec<Vec<u8>>> {
         let mut bytes = Vec::new();
-        encode::command(&mut bytes, command);
+        commands.iter().for_each(|command| encode::command(&mut bytes, command.as_ref()));
         let patience = self.patience;
         let asked = async {
             self.stream.write_all(&bytes).await?;
             self.stream.flush().await?;
-            self.answer().await
+            let mut answers = Vec::with_capacity(commands.len());
+            for _ in commands {
+                answers.push(self.answer().await?);
+            }
+            Ok(answers)
         };
         match tokio::time::timeout(patience, asked).await {
-            Ok(answer) => answer,
+            Ok(answers) => answers,
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!(
                     "{}: no answer to {} within {} s",
                     self.address,
-                    String::from_utf8_lossy(command[0]),
+                    String::from_utf8_lossy(commands[0].as_ref()[0]),
                     self.patience.as_secs()
                 ),
             )),

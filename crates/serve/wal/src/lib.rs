@@ -284,6 +284,20 @@ impl Log {
         Ok(())
     }
 
+    /// Says that every deadline up to this time, in ms since 1970, has passed for the writes that
+    /// follow, of all partitions: who does them again finds no key that had such a one. Nothing is
+    /// written yet.
+    ///
+    /// # Errors
+    /// When the log has failed.
+    pub fn tell_time(&mut self, unix_ms: i64) -> Result<(), LogError> {
+        self.check_sound()?;
+        let (sequence, command) = (self.appended.sequence, &unix_ms.to_le_bytes());
+        let frame = Frame { sequence, shard: 0, partition: Some(0), tag: Tag::Time, command };
+        segment::encode(&mut self.buffer, self.salt, &frame);
+        Ok(())
+    }
+
     /// Appends a record of a shard to the stream of a partition, which is the one that holds the
     /// shard, or is to hold it. Nothing is written before [`Log::commit`].
     ///

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::LogError;
 use super::medium::{OpenSegment, Shelf};
-use super::segment::{Frame, HEAD_BYTES, Head, NoFrame, RecordKind, Tag, VERSION, decode, fields};
+use super::segment::{
+    Frame, HEAD_BYTES, Head, NoFrame, RecordKind, TELLS_TIME, Tag, VERSION, decode, fields,
+};
 
 /// Read at once, and kept when a longer record has been read.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -21,6 +23,9 @@ pub struct Record<'a> {
     pub shard: u16,
     /// What it is.
     pub kind: RecordKind,
+    /// Up to which time, in ms since 1970, deadlines had passed before it, as far as that was told
+    /// from where the reader began ([`super::Log::tell_time`]).
+    pub passed_unix_ms: Option<i64>,
     /// The command, as it was appended.
     pub command: &'a [u8],
 }
@@ -104,6 +109,7 @@ pub struct Reader {
     from: usize,
     to: usize,
     passed: u64,
+    passed_unix_ms: Option<i64>,
 }
 
 impl Reader {
@@ -128,6 +134,7 @@ impl Reader {
             from: 0,
             to: 0,
             passed,
+            passed_unix_ms: None,
         };
         reader.enter(begins)?;
         reader.at = at;
@@ -153,6 +160,10 @@ impl Reader {
                     if frame.tag.is_write() {
                         self.passed = self.passed.max(frame.sequence);
                     }
+                    if let (Tag::Time, Ok(time)) = (frame.tag, frame.command.try_into()) {
+                        let later = Some(i64::from_le_bytes(time));
+                        self.passed_unix_ms = self.passed_unix_ms.max(later);
+                    }
                     self.from += length;
                     self.at += length as u64;
                     if let Some(kind) = kind {
@@ -171,7 +182,14 @@ impl Reader {
         };
         let (sequence, shard, command) =
             fields(&self.buffer[self.from - length..self.from], self.version);
-        Ok(Some(Record { sequence, shard, kind, command }))
+        let passed_unix_ms = self.passed_unix_ms;
+        Ok(Some(Record { sequence, shard, kind, passed_unix_ms, command }))
+    }
+
+    /// Whether records from here on say which deadlines had passed before them: those of earlier
+    /// releases do not.
+    pub const fn tells_time(&self) -> bool {
+        self.version >= TELLS_TIME
     }
 
     /// Whether everything that is committed has been read.

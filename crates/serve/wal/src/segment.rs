@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Version 1, which is read still and never written, has no `partition` in its records: a shard was
-//! in one partition for ever.
+//! in one partition for ever. Versions before 3 do not tell the time ([`super::Log::tell_time`]).
 //!
 //! All numbers have their lowest byte first. `begins` is the segment's offset in the whole log,
 //! `base` the last sequence number before it; so a segment that is missing, or shorter than it was
@@ -20,7 +20,9 @@
 use crc32fast::Hasher;
 
 /// The version of the format that is written; those before it are read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
+/// The first version that tells the time.
+pub(super) const TELLS_TIME: u32 = 3;
 
 /// The longest command of a record, in bytes: Redis's own bound on one value, and a little more.
 pub const COMMAND_BYTES_MAX: usize = (512 << 20) + (64 << 10);
@@ -59,6 +61,8 @@ pub(super) enum Tag {
     StateEnds,
     /// Its command is the version of the layout that is in use after the sequence number.
     Layout,
+    /// Its command is the time behind which the writes after the sequence number were done.
+    Time,
 }
 
 impl Tag {
@@ -71,6 +75,7 @@ impl Tag {
             Self::StateBegins => 17,
             Self::StateEnds => 18,
             Self::Layout => 19,
+            Self::Time => 20,
         }
     }
 
@@ -83,6 +88,7 @@ impl Tag {
             17 => Self::StateBegins,
             18 => Self::StateEnds,
             19 => Self::Layout,
+            20 => Self::Time,
             _ => return None,
         })
     }
@@ -364,15 +370,15 @@ fn note(survey: &mut Survey, frame: &Frame<'_>) -> Result<(), (String, String)> 
         return Err((found, format!("at most {last}")));
     }
     match tag {
-        Tag::Epoch | Tag::Layout => {
+        Tag::Epoch | Tag::Layout | Tag::Time => {
             let Ok(number) = command.try_into().map(u64::from_le_bytes) else {
-                let found = format!("an epoch or a layout of {} bytes", command.len());
+                let found = format!("an epoch, a layout or a time of {} bytes", command.len());
                 return Err((found, "8".to_owned()));
             };
-            if tag == Tag::Layout {
-                survey.layout = survey.layout.max(number);
-            } else {
-                survey.epochs.push((number, sequence.saturating_add(1)));
+            match tag {
+                Tag::Layout => survey.layout = survey.layout.max(number),
+                Tag::Epoch => survey.epochs.push((number, sequence.saturating_add(1))),
+                _ => {}
             }
         }
         Tag::StateBegins | Tag::StateEnds => survey.states.push((tag, sequence)),

@@ -67,7 +67,7 @@ type Owned = (u64, u16, RecordKind, Vec<u8>);
 fn all(mut reader: Reader) -> Vec<Owned> {
     let mut records = Vec::new();
     while !reader.is_at_end() {
-        while let Some(Record { sequence, shard, kind, command }) = reader.next().unwrap() {
+        while let Some(Record { sequence, shard, kind, command, .. }) = reader.next().unwrap() {
             records.push((sequence, shard, kind, command.to_vec()));
         }
     }
@@ -325,7 +325,7 @@ fn the_format_is_this_one() {
 }
 
 #[test]
-fn a_log_of_version_1_is_read_and_goes_on_in_version_2() {
+fn a_log_of_version_1_is_read_and_goes_on_in_the_present_one() {
     let place = Place::new();
     let salt = 0x1234_5678;
     let head = Head { version: 1, begins: 0, base: 0, epoch: 0, epoch_since: 1, salt };
@@ -352,6 +352,52 @@ fn a_log_of_version_1_is_read_and_goes_on_in_version_2() {
     log.commit().unwrap();
     drop(log);
     assert_eq!(place.open().1.layout, 7);
+}
+
+/// What a reader that begins at the first record is told before each write: the time, if any was.
+fn told(log: &Log, partition: u16) -> (bool, Vec<(u64, Option<i64>)>) {
+    let mut reader = log.read_everything(Some(&part(partition))).unwrap();
+    let (tells, mut told) = (reader.tells_time(), Vec::new());
+    while let Some(record) = reader.next().unwrap() {
+        told.push((record.sequence, record.passed_unix_ms));
+    }
+    (tells, told)
+}
+
+#[test]
+fn every_stream_is_told_which_deadlines_had_passed_before_its_writes() {
+    let place = Place::new();
+    let (mut log, _) = place.open();
+    write_some(&mut log, 1..=2, 10);
+    log.tell_time(1_000).unwrap();
+    write_some(&mut log, 3..=4, 10);
+    log.tell_time(3_000).unwrap();
+    log.tell_time(2_000).unwrap(); // it never goes back
+    write_some(&mut log, 5..=5, 10);
+    let expected = [(2, None), (5, Some(3_000))];
+    assert_eq!(told(&log, 2), (true, expected.to_vec()));
+    drop(log);
+    let (mut log, recovered) = place.open();
+    assert_eq!(recovered.last_sequence, 5, "a time is no write");
+    assert_eq!(told(&log, 1), (true, vec![(1, None), (4, Some(1_000))]));
+    // What is not committed was not told.
+    log.tell_time(9_000).unwrap();
+    log.discard();
+    write_some(&mut log, 7..=7, 10);
+    assert_eq!(told(&log, 1).1.last(), Some(&(7, Some(3_000))));
+}
+
+#[test]
+fn a_log_of_an_earlier_release_tells_no_time() {
+    for version in 1..VERSION {
+        let place = Place::new();
+        let head = Head { version, begins: 0, base: 0, epoch: 0, epoch_since: 1, salt: 7 };
+        fs::write(path_of(&place.0, 0), head.encode()).unwrap();
+        let (mut log, _) = place.open();
+        log.tell_time(1_000).unwrap();
+        write_some(&mut log, 1..=1, 10);
+        assert_eq!(told(&log, 1), (false, vec![(1, Some(1_000))]), "version {version}");
+    }
 }
 
 #[test]
@@ -390,10 +436,10 @@ fn a_newer_version_is_not_read() {
     let place = Place::new();
     drop(place.open());
     let (path, mut bytes) = place.segments().pop().unwrap();
-    bytes[8] = 3;
+    bytes[8] = 4;
     fs::write(&path, bytes).unwrap();
     let error = place.try_open().map(|_| ()).unwrap_err();
-    assert!(matches!(error, LogError::Version { found: 3, .. }), "{error}");
+    assert!(matches!(error, LogError::Version { found: 4, .. }), "{error}");
 }
 
 #[test]

@@ -30,6 +30,7 @@ mod online;
 mod pausing;
 mod published;
 mod refused;
+mod restored;
 mod servers;
 mod silent;
 mod stopping;

@@ -205,9 +205,8 @@ pub(crate) fn libraries_go_on() {
     wait_served(&loads, begun, "told to end", most);
 
     loads.iter_mut().for_each(Load::end);
-    let mut client = Client::connect(scene.doors[0]);
     for load in &loads {
-        load.check_lost(|key| client.ask(&["GET", key]));
+        load.check_lost(|key| libraries::value(scene.doors[0], key));
         let errors = load.failed().len();
         println!("{}: {} acknowledged, {errors} errors", load.name, load.acknowledged());
     }

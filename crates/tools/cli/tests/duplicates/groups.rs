@@ -472,22 +472,8 @@ pub(crate) fn libraries_go_on() {
     libraries::wait_served(&loads, begun, "killed", most);
     libraries::told("killed", &loads, &before);
     loads.iter_mut().for_each(Load::end);
-    let (mut clients, doors) = (BTreeMap::new(), scene.doors.clone());
     for load in &loads {
-        load.check_lost(|key| get(&mut clients, doors[0], key));
+        load.check_lost(|key| libraries::value(scene.doors[0], key));
         println!("{}: {} acknowledged", load.name, load.acknowledged());
-    }
-}
-
-/// Reads a key where it is.
-fn get(clients: &mut BTreeMap<SocketAddr, Client>, mut at: SocketAddr, key: &str) -> Reply {
-    loop {
-        let client = clients.entry(at).or_insert_with(|| Client::connect(at));
-        match client.ask(&["GET", key]) {
-            Reply::Error(text) if text.starts_with("MOVED ") => {
-                at = text.rsplit(' ').next().unwrap().parse().unwrap();
-            }
-            said => return said,
-        }
     }
 }

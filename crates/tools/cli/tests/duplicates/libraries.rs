@@ -9,9 +9,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use evenkeel_testkit::redis::Reply;
+use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::story::skipped;
-use evenkeel_testkit::wait::{PATIENCE, block_until as until};
+use evenkeel_testkit::wait::{PATIENCE, block_for, block_until as until};
 
 /// How lines begin that say that nothing is wrong.
 const WORDS: [&str; 7] = ["did", "ready", "ok", "error", "heard", "popped", "waited"];
@@ -44,6 +44,7 @@ impl Load {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 heard.lock().unwrap().push(line);
             }
+            heard.lock().unwrap().push("over: it has ended".to_owned()); // why is above, on stderr
         });
         let stdin = child.stdin.take();
         Self { name, child, stdin, said, tells: how != How::Cluster }
@@ -206,6 +207,21 @@ pub(crate) fn loads(
         loads.push(Load::start((name, how), &mut command, addresses));
     }
     loads
+}
+
+/// What the key is, at whoever leads by then: on a busy machine a lease may end without anybody's
+/// doing, and connections with it. `at` sends on to who has the key, if it does not.
+pub(crate) fn value(mut at: SocketAddr, key: &str) -> Reply {
+    block_for(&format!("{key} is told"), || {
+        let mut client = Client::try_connect(at, Duration::from_secs(2)).ok()?;
+        match client.try_ask(&["GET", key]).ok()? {
+            Reply::Error(text) => {
+                at = text.strip_prefix("MOVED ")?.rsplit(' ').next()?.parse().ok()?;
+                None
+            }
+            said => Some(said),
+        }
+    })
 }
 
 /// How long each library took until its commands were acknowledged again, and its messages and

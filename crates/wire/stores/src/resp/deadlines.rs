@@ -16,8 +16,11 @@
 //! so both are told ([`databases`]).
 
 use super::commands::{self, Command, integer};
-use super::databases;
-use super::request::Arguments;
+use super::request::{Arguments, Limits, RequestParser};
+use super::{databases, encode};
+
+/// By how much deadlines are put off, in ms: a million years, so that no clock comes near.
+const PUT_OFF_MS: i64 = 1 << 55;
 
 /// What became of a key's deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,7 +112,53 @@ pub fn may_set(command: &[u8]) -> bool {
 /// one has found no more, and has made anew. Its answer is 1 there, and 0 where the key was found.
 pub fn write_again(out: &mut Vec<u8>, key: &[u8], unix_ms: i64) {
     let mut digits = itoa::Buffer::new();
-    super::encode::command(out, &[b"PEXPIREAT", key, digits.format(unix_ms).as_bytes(), b"NX"]);
+    encode::command(out, &[b"PEXPIREAT", key, digits.format(unix_ms).as_bytes(), b"NX"]);
+}
+
+/// Appends these commands with all deadlines put off so far that none passes while they are done;
+/// whether there was any. Which one is before which is the same. Deadlines of a hash's fields stay.
+pub fn put_off(commands: &[u8], out: &mut Vec<u8>) -> bool {
+    let (mut parser, mut rest, mut is_any) = (RequestParser::new(Limits::MAX), commands, false);
+    while let Ok(Some(length)) = parser.parse(rest) {
+        let (command, later) = rest.split_at(length);
+        let arguments = parser.arguments(command);
+        rest = later;
+        let Some((place, at)) = deadline_of(arguments) else {
+            out.extend_from_slice(command);
+            continue;
+        };
+        is_any = true;
+        // What is farther away than that stays so.
+        let at = at.clamp(0, PUT_OFF_MS - 1) + PUT_OFF_MS;
+        let mut digits = itoa::Buffer::new();
+        let mut words: Vec<&[u8]> = (0..arguments.len()).map(|at| arguments.at(at)).collect();
+        words[place] = digits.format(at).as_bytes();
+        encode::command(out, &words);
+    }
+    is_any
+}
+
+/// The deadline that [`put_off`] has made this one of, in ms since 1970, 0 if it was before;
+/// `None` of one that was not put off.
+pub fn put_back(unix_ms: i64) -> Option<i64> {
+    (PUT_OFF_MS..2 * PUT_OFF_MS).contains(&unix_ms).then(|| unix_ms - PUT_OFF_MS)
+}
+
+/// Which argument of a command is a deadline, and which it is. What Redis refuses is none.
+fn deadline_of(arguments: Arguments<'_>) -> Option<(usize, i64)> {
+    let option = |from: usize, name: &str| {
+        (from..arguments.len()).find(|&at| arguments.is(at, name)).map(|at| at + 1)
+    };
+    let name = arguments.get(0).and_then(commands::known)?.name;
+    let place = match name {
+        "set" => option(3, "pxat"),
+        "getex" => option(2, "pxat"),
+        "restore" => option(4, "absttl").map(|_| 2),
+        "pexpireat" => Some(2),
+        _ => None,
+    }?;
+    let at = arguments.get(place).and_then(integer)?;
+    (at > 0 || name == "pexpireat").then_some((place, at))
 }
 
 /// Tells what these commands make of deadlines.
@@ -238,6 +287,62 @@ mod tests {
             |it: &String| ["Set", "Moved", "Perhaps", "Some"].iter().any(|word| it.contains(word));
         assert!(may_set || !all.iter().any(sets), "{line}: it is overlooked");
         all
+    }
+
+    #[test]
+    fn deadlines_are_put_off_and_back_and_nothing_else_is() {
+        let text = |line: &str| {
+            let mut commands = Vec::new();
+            for line in line.split("; ") {
+                let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+                encode::command(&mut commands, &words);
+            }
+            commands
+        };
+        let off = |line: &str| {
+            let mut out = Vec::new();
+            put_off(&text(line), &mut out).then_some(out)
+        };
+        // 2⁵⁵ ms later.
+        for (line, expected) in [
+            ("SET k v PXAT 9", "SET k v PXAT 36028797018963977"),
+            ("set k v nx pxat 9 get", "set k v nx pxat 36028797018963977 get"),
+            ("SET pxat v PXAT 9", "SET pxat v PXAT 36028797018963977"),
+            ("GETEX k PXAT 9", "GETEX k PXAT 36028797018963977"),
+            ("PEXPIREAT k 9 NX", "PEXPIREAT k 36028797018963977 NX"),
+            ("PEXPIREAT k -9", "PEXPIREAT k 36028797018963968"),
+            ("RESTORE k 9 dump REPLACE ABSTTL", "RESTORE k 36028797018963977 dump REPLACE ABSTTL"),
+            ("PEXPIREAT k 9223372036854775807", "PEXPIREAT k 72057594037927935"),
+            (
+                "SELECT 3; INCR k; PEXPIREAT k 9; SELECT 0",
+                "SELECT 3; INCR k; PEXPIREAT k 36028797018963977; SELECT 0",
+            ),
+        ] {
+            assert_eq!(off(line), Some(text(expected)), "{line}");
+        }
+        for line in [
+            "SET k v",
+            "SET k pxat 9",
+            "SET k v PXAT 0",
+            "SET k v PXAT x",
+            "SET k v PXAT",
+            "GETEX k PERSIST",
+            "RESTORE k 0 dump REPLACE ABSTTL",
+            "RESTORE k 9 dump REPLACE",
+            "PEXPIREAT k x",
+            "NOSUCH k PXAT 9",
+            "FUNCTION RESTORE dump",
+        ] {
+            assert_eq!(off(line), None, "{line}");
+            let mut out = Vec::new();
+            put_off(&text(line), &mut out);
+            assert_eq!(out, text(line), "as it was");
+        }
+        assert_eq!(put_back(36_028_797_018_963_977), Some(9));
+        assert_eq!(put_back(36_028_797_018_963_968), Some(0), "it has passed");
+        for at in [-2, -1, 0, 9, 1_700_000_000_000, i64::MAX] {
+            assert_eq!(put_back(at), None);
+        }
     }
 
     #[test]
