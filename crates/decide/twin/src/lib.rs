@@ -16,8 +16,10 @@
 
 pub mod common;
 pub mod content;
+mod crowding;
 mod draft;
 pub mod join;
+mod order;
 pub mod pauses;
 pub mod rebuild;
 pub mod rows;
