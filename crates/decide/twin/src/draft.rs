@@ -5,17 +5,21 @@ use evenkeel_core::Rng;
 use crate::away;
 use crate::common::Score;
 use crate::content;
+use crate::crowding::{Crowding, Met};
 use crate::given_up::{Followers, Law};
+use crate::order::sort;
 use crate::pauses::{self, Pause, Times};
 use crate::rows::{Day, End, Why};
 use crate::slots;
 use crate::speeds::{Service, Speeds};
-use crate::twin::{Estimate, Request};
+use crate::twin::Request;
 use crate::visits::{Network, Visit, visits};
 use crate::works::{Seen, Works};
 
 /// Pauses are found by the law of works, and works are known once pauses are taken out of them.
 const ROUNDS: usize = 3;
+/// So many times are passed by one by one.
+const NEAR: usize = 32;
 
 /// What is known between two rounds.
 pub(crate) struct Draft {
@@ -210,28 +214,36 @@ impl Draft {
         copies
     }
 
-    /// By how much longer services take that begin in a crowd than others of the same window of
-    /// speeds, as a logarithm. In slots they do not; over a day, slow times have crowds too.
-    pub(crate) fn crowding(&self) -> Crowding {
+    /// What crowds cost. Services are those of first copies: others are sent where first ones took
+    /// long, and those that were given up count as those do that took longer.
+    pub(crate) fn crowding(&self, day: &Day) -> Crowding {
+        let first = day.rows.iter().zip(day.sent_ns()).filter(|(row, _)| row.why == Why::First);
+        let mut come: Vec<u64> =
+            first.map(|(row, sent_ns)| sent_ns.saturating_sub(row.after_ns)).collect();
+        sort(&mut come, |at_ns| *at_ns);
         let mut crowding = Crowding::default();
-        let width_ns = self.speeds.width_ns.max(1);
         for (replica, visits) in self.replicas.iter().enumerate() {
             let mut left: Vec<u64> = visits.iter().map(|visit| visit.left_ns).collect();
-            left.sort_unstable();
-            let mut come = 0;
-            let present = visits.iter().enumerate().map(|(number, visit)| {
-                while left.get(come).is_some_and(|left_ns| *left_ns <= visit.at_ns) {
-                    come += 1;
+            sort(&mut left, |left_ns| *left_ns);
+            // Those who came for so long before it are there, more or less.
+            let stays = visits.iter().map(|visit| visit.left_ns - visit.at_ns);
+            let stay_ns = (stays.map(|ns| ns as f64).sum::<f64>() / visits.len() as f64) as u64;
+            let (mut gone, mut until, mut from) = (0, 0, 0);
+            let began = visits.iter().zip(&self.starts[replica]).enumerate();
+            let began = began.filter(|(_, (_, start))| start.is_some());
+            let met = began.zip(self.services(replica)).filter(|(_, (visit, ..))| visit.is_first);
+            let met = met.map(|((number, _), (visit, start, log))| {
+                let log = if visit.is_cut { self.beyond(replica, start, log) } else { log };
+                seek(&left, &mut gone, visit.at_ns);
+                seek(&come, &mut until, visit.at_ns);
+                seek(&come, &mut from, visit.at_ns.saturating_sub(stay_ns));
+                Met {
+                    come: (until - from) as f64,
+                    there: number.saturating_sub(gone) as f64,
+                    log: log - self.speeds.log(replica, start),
                 }
-                number.saturating_sub(come)
             });
-            let began = present.zip(&self.starts[replica]).filter(|(_, start)| start.is_some());
-            let all = self.services(replica).zip(began.map(|(there, _)| there));
-            let answered = all.filter(|((visit, ..), _)| !visit.is_cut);
-            let mut met: Vec<(u64, usize, f64)> =
-                answered.map(|((_, start, log), there)| (start / width_ns, there, log)).collect();
-            let of_one = met.chunk_by_mut(|a, b| a.0 == b.0);
-            of_one.for_each(|of_one| crowding.add(of_one));
+            crowding.add(&met.collect::<Vec<_>>());
         }
         crowding
     }
@@ -260,9 +272,7 @@ impl Draft {
             .enumerate()
             .map(|(number, (row, sent_ns))| (row.request, number, sent_ns))
             .collect();
-        if !copies.is_sorted() {
-            copies.sort_unstable();
-        }
+        sort(&mut copies, |copy| copy.0);
         let of_one = copies.chunk_by(|a, b| a.0 == b.0);
         let has_first =
             |copies: &&[(u64, usize, u64)]| is_first || day.rows[copies[0].1].why == Why::First;
@@ -316,51 +326,17 @@ fn logarithm(visit: &Visit, start_ns: u64, paused_ns: u64) -> f64 {
     ((visit.left_ns - start_ns).saturating_sub(paused_ns).max(1_000) as f64).ln()
 }
 
-/// What crowds cost.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Crowding {
-    sum: f64,
-    weight: f64,
-    /// Squares of logarithms within windows, and how many.
-    squares: (f64, f64),
-}
-
-impl Crowding {
-    /// Services of one window of one replica: when, who was there, how long as a logarithm.
-    fn add(&mut self, services: &mut [(u64, usize, f64)]) {
-        services.sort_unstable_by_key(|(_, there, _)| *there);
-        let count = services.len();
-        let (few, many) = (services[count / 2].1, services[count * 9 / 10].1);
-        if few == many {
+/// Moves a place to the first of ascending times that is not before this one. It is near, unless
+/// rows are nonsense.
+fn seek(ascending: &[u64], place: &mut usize, at_ns: u64) {
+    for _ in 0..NEAR {
+        if *place > 0 && ascending[*place - 1] >= at_ns {
+            *place -= 1;
+        } else if ascending.get(*place).is_some_and(|other| *other < at_ns) {
+            *place += 1;
+        } else {
             return;
         }
-        let alone = &services[..services.partition_point(|(_, there, _)| *there <= few)];
-        let crowd = &services[services.partition_point(|(_, there, _)| *there < many)..];
-        let mean = |all: &[(u64, usize, f64)]| {
-            all.iter().map(|(.., log)| log).sum::<f64>() / all.len() as f64
-        };
-        let (of_alone, of_crowd) = (mean(alone), mean(crowd));
-        let (one, other) = (alone.len() as f64, crowd.len() as f64);
-        let weight = one * other / (one + other);
-        self.sum += weight * (of_crowd - of_alone);
-        self.weight += weight;
-        let off = alone.iter().map(|(.., log)| (log - of_alone).powi(2)).sum::<f64>();
-        self.squares = (self.squares.0 + off, self.squares.1 + one);
     }
-
-    /// Of both.
-    pub(crate) fn with(self, other: Self) -> Self {
-        Self {
-            sum: self.sum + other.sum,
-            weight: self.weight + other.weight,
-            squares: (self.squares.0 + other.squares.0, self.squares.1 + other.squares.1),
-        }
-    }
-
-    /// By how much longer, with its error.
-    pub(crate) fn estimate(self) -> Estimate {
-        let variance = self.squares.0 / self.squares.1.max(1.0);
-        let weight = self.weight.max(1.0);
-        Estimate { value: self.sum / weight, error: (variance / weight).sqrt() }
-    }
+    *place = ascending.partition_point(|other| *other < at_ns);
 }

@@ -19,9 +19,11 @@
 pub mod away;
 pub mod common;
 pub mod content;
+mod crowding;
 mod draft;
 pub mod given_up;
 pub mod join;
+mod order;
 pub mod pauses;
 pub mod rebuild;
 pub mod rows;

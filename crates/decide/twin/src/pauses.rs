@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::order::sort;
 use crate::visits::Visit;
 use crate::works::Works;
 
@@ -41,7 +42,7 @@ impl Times {
         let began = all().map(|(visit, start)| (start, visit.left_ns, visit.is_lean)).collect();
         let ended = all().filter(|(visit, _)| !visit.is_cut);
         let mut left: Vec<u64> = ended.map(|(visit, _)| visit.left_ns).collect();
-        left.sort_unstable();
+        sort(&mut left, |left_ns| *left_ns);
         Self { began, left }
     }
 }

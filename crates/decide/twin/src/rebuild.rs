@@ -5,7 +5,8 @@ use evenkeel_core::Rng;
 
 use crate::common::{self, Score};
 use crate::content::Content;
-use crate::draft::{Crowding, Draft, Known};
+use crate::crowding::Crowding;
+use crate::draft::{Draft, Known};
 use crate::given_up::Followers;
 use crate::pauses::{self, Pause};
 use crate::rows::{Day, End};
@@ -123,7 +124,7 @@ impl Rebuilder {
         let is_first = self.parts.is_empty();
         let mut requests = draft.requests(part, &logs, common, is_first, &mut self.rng);
         drop(logs);
-        let (count, crowding) = (requests.len(), draft.crowding());
+        let (count, crowding) = (requests.len(), draft.crowding(part));
         draft.works.forget_means();
         self.requests.append(&mut requests);
         self.parts.push(Part {

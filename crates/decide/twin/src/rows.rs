@@ -6,6 +6,8 @@
 
 use evenkeel_core::named;
 
+use crate::order::sort;
+
 named! {
     /// Why a copy was sent.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,10 +121,7 @@ impl Day {
             .filter(|(_, (row, _))| row.why != Why::Pair)
             .map(|(number, (row, sent))| (row.request, number, sent))
             .collect();
-        // Of one dispatcher that sent every request once they are in order.
-        if !copies.is_sorted() {
-            copies.sort_unstable();
-        }
+        sort(&mut copies, |copy| copy.0);
         let same = copies.chunk_by(|a, b| a.0 == b.0);
         same.map(|copies| {
             let (_, first, sent) = copies[0];

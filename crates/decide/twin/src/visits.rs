@@ -1,5 +1,6 @@
 //! When each copy came to its replica and left it, by the clock of the day.
 
+use crate::order::sort;
 use crate::rows::{Day, End, Why};
 
 /// A copy at a replica.
@@ -69,25 +70,6 @@ pub fn visits(day: &Day) -> (Vec<Vec<Visit>>, Network) {
         }
     }
     (visits, network)
-}
-
-/// Sorts by a key, and leaves equal ones in their order: each goes back past the few that belong
-/// behind it, unless they are many.
-fn sort<T: Copy>(all: &mut [T], key: impl Fn(&T) -> u64) {
-    let mut moved = 0;
-    for place in 1..all.len() {
-        let one = all[place];
-        let mut to = place;
-        while to > 0 && key(&all[to - 1]) > key(&one) {
-            all[to] = all[to - 1];
-            to -= 1;
-        }
-        all[to] = one;
-        moved += place - to;
-        if moved > 4 * all.len() {
-            return all.sort_by_key(key);
-        }
-    }
 }
 
 fn network(day: &Day) -> Network {

@@ -26,7 +26,7 @@ const ABOVE_SLICE_MIN: f64 = 20.0;
 /// would pass.
 const LUCK_MAX: f64 = 0.10;
 /// Works may take this much longer in a crowd, as a logarithm, beside three standard errors: in
-/// slots they do not. Where four cores are shared, crowds of a busy day take 6 % longer.
+/// slots they do not. Where four cores are shared, crowds of a busy day take 9 % longer.
 const CROWDING_MAX: f64 = 0.02;
 /// Slots are busy for at most this share of any minute.
 const BUSY_MAX: f64 = 0.9;

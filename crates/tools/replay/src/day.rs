@@ -333,13 +333,14 @@ pub(crate) fn described(twin: &Twin) -> String {
     format!(
         "slots {} ({:.2} % early), {away_ms:.2} ms away, what is given up {given_up}, {pauses} \
          pauses ({:.1} s, {:.0} % shared), windows of {:.1} s, copies in common {common}, crowds \
-         take {:+.1} %, unseen {:.1} %",
+         take {:+.1} % (error {:.1}), unseen {:.1} %",
         twin.slots,
         100.0 * twin.early,
         paused_ns as f64 * 1e-9,
         100.0 * twin.pauses_shared,
         twin.speeds.width_ns as f64 * 1e-9,
         100.0 * twin.crowding.value.exp_m1(),
+        100.0 * twin.crowding.error,
         100.0 * twin.unseen,
     )
 }

@@ -4,7 +4,6 @@ use arrayvec::ArrayVec;
 use evenkeel_core::request::{
     Attempt, BodyEnd, Call, CallId, Failure, Kind, Outcome, Replay, Request, Step,
 };
-use evenkeel_core::time::Why;
 use evenkeel_core::{Deadline, GroupId, Instant, ReplicaId};
 use evenkeel_geo::epoch::SiteId;
 use evenkeel_geo::split::patience::{Sent, Waits};
@@ -15,7 +14,7 @@ use crate::events::Lane;
 use crate::server::JobId;
 use crate::workload::Arrival;
 use crate::world::parts::AskedBy;
-use crate::world::{BODY_ENDS_AFTER, Client, Event, FlyingProbe, Job, OpenCall, World};
+use crate::world::{BODY_ENDS_AFTER, Client, Event, FlyingProbe, Job, OpenCall, World, slot};
 
 impl World<'_> {
     pub(super) fn arrive(&mut self, generator: u32) {
@@ -80,8 +79,7 @@ impl World<'_> {
 
     /// The slot of a call, if it is still open.
     pub(super) fn slot(&self, id: CallId) -> Option<usize> {
-        let slot = (id.0 & 0xff_ffff) as usize;
-        self.calls.get(slot).is_some_and(|open| open.id == id).then_some(slot)
+        slot(&self.calls, id)
     }
 
     /// Steps a call, then whatever its steps set free at the same client.
@@ -134,10 +132,8 @@ impl World<'_> {
                     if self.leave(slot, &mut call) {
                         continue;
                     }
-                    if let Some(Deadline { at, why }) = until {
-                        // Nearly all after the same time.
-                        let lane = if why == Why::Silence { Lane::Timeouts } else { Lane::Mixed };
-                        self.events.push(lane, at, Event::Due(call.id()));
+                    if let Some(Deadline { at, .. }) = until {
+                        self.events.push(Lane::Deadlines, at, Event::Due(call.id()));
                     }
                     break None;
                 }
@@ -166,7 +162,7 @@ impl World<'_> {
         let Some((waits, home)) = waits else { return false };
         if let Waits::Until(at) = waits {
             if let Some(at) = at {
-                self.events.push(Lane::Mixed, at, Event::Due(call.id()));
+                self.events.push(Lane::Deadlines, at, Event::Due(call.id()));
             }
             return false;
         }

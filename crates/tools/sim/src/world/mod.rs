@@ -144,6 +144,13 @@ impl OpenCall {
     }
 }
 
+/// The slot of a call, if it is still open.
+#[inline]
+fn slot(calls: &Slab<OpenCall>, id: CallId) -> Option<usize> {
+    let slot = (id.0 & 0xff_ffff) as usize;
+    calls.get(slot).is_some_and(|open| open.id == id).then_some(slot)
+}
+
 #[derive(Debug)]
 struct Job {
     /// `None` once the client gave it up; the server works on, unless giving up cancels.
@@ -427,10 +434,12 @@ impl<'a> World<'a> {
     /// The next event happens; false when there is none.
     #[inline]
     fn go_on(&mut self) -> bool {
-        let Some((at, event)) = self.events.pop() else { return false };
+        let calls = &self.calls;
+        let is_in_vain = |it: &Event| matches!(it, Event::Due(id) if slot(calls, *id).is_none());
+        let Some((at, event)) = self.events.pop(is_in_vain) else { return false };
         debug_assert!(at >= self.now, "time runs forward");
         if let Event::Due(call) = event
-            && self.slot(call).is_none()
+            && slot(&self.calls, call).is_none()
         {
             return true; // it was answered in time, like nearly all
         }
