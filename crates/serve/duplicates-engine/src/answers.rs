@@ -8,7 +8,7 @@ use super::late::TOO_LATE;
 use super::types::{Copy, Owed};
 use evenkeel_store_link::compared::digest;
 use evenkeel_stores::resp::reply::{self, Blame};
-use evenkeel_stores::resp::{cluster, encode, functions};
+use evenkeel_stores::resp::{cluster, functions};
 
 impl Inner {
     /// One answer came on a connection.
@@ -218,7 +218,7 @@ impl Inner {
         let mut is_torn = false;
         let digest = digest(reply);
         // Of what another has done nothing can fail.
-        let mut differs = call.done_before.is_some() && has_failed(reply);
+        let mut differs = call.done_before.is_some() && reply::has_failed(reply);
         match &mut call.mirror {
             _ if call.removes_expired => {}
             Some(mirror) if is_mirror => {
@@ -319,7 +319,7 @@ fn answer_of_group(is_single: bool, refusal: Option<Box<[u8]>>, reply: &[u8]) ->
     match refusal {
         Some(refusal) if is_single => Some(refusal.into_vec()),
         _ if is_single => single_of_exec(reply),
-        _ => Some(without_last(reply)),
+        _ => Some(reply::without_last(reply)),
     }
 }
 
@@ -342,22 +342,6 @@ pub(super) fn single_of_exec(reply: &[u8]) -> Option<Vec<u8>> {
         _ => return None,
     };
     Some(if again == 1 { TOO_LATE.to_vec() } else { answer.to_vec() })
-}
-
-/// The answer of a client's EXEC: without that of the watermark, which is the last.
-pub(super) fn without_last(reply: &[u8]) -> Vec<u8> {
-    let elements: Vec<&[u8]> = reply::elements(reply).collect();
-    let Some((_, rest)) = elements.split_last() else { return reply.to_vec() };
-    let mut out = Vec::with_capacity(reply.len());
-    encode::array(&mut out, rest.len());
-    rest.iter().for_each(|element| out.extend_from_slice(element));
-    out
-}
-
-/// Whether a duplicate could not do what the executor did: it differs then.
-pub(super) fn has_failed(reply: &[u8]) -> bool {
-    let is_error = |it: &[u8]| matches!(it.first(), Some(b'-' | b'!'));
-    is_error(reply) || reply::elements(reply).any(is_error)
 }
 
 #[cfg(test)]
@@ -506,6 +490,6 @@ mod tests {
             assert_eq!(single_of_exec(other), None, "nothing of ours says that");
         }
         assert_eq!(single_of_exec(b"_\r\n"), None, "the watermark was not written");
-        assert_eq!(without_last(b"*3\r\n:1\r\n+OK\r\n+OK\r\n"), b"*2\r\n:1\r\n+OK\r\n");
+        assert_eq!(reply::without_last(b"*3\r\n:1\r\n+OK\r\n+OK\r\n"), b"*2\r\n:1\r\n+OK\r\n");
     }
 }

@@ -38,14 +38,14 @@ use xxhash_rust::xxh3::xxh3_128;
 use followed::Stream;
 
 use super::Inner;
-use super::answers::{single_of_exec, without_last};
+use super::answers::single_of_exec;
 use super::clients::Transaction;
 use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Pop, Write};
 use super::watch::Watching;
 use evenkeel_store_link::read_counts::{self, Read};
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
 use evenkeel_stores::resp::replication::Group;
-use evenkeel_stores::resp::{databases, encode};
+use evenkeel_stores::resp::{databases, encode, reply};
 use evenkeel_stores::store::keys::AHEAD;
 
 /// How often a command is begun, when who does it is lost each time.
@@ -483,7 +483,7 @@ impl Inner {
         };
         effect.answer = match effect.request.home.is_none() {
             true => single_of_exec(&reply),
-            false => Some(without_last(&reply)),
+            false => Some(reply::without_last(&reply)),
         };
         self.log_effects(partition);
     }

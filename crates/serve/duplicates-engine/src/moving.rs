@@ -8,7 +8,6 @@
 
 use evenkeel_ordered::{Copies, Hash, Moving, Phase, Position, Refused, Sequence, Treatment};
 
-use super::answers::has_failed;
 use super::bootstrap::{count_commands, restoring};
 use super::late::TOO_LATE;
 use super::types::{Copy, CopyTarget, Form, Owed, Write};
@@ -17,7 +16,7 @@ use evenkeel_store_link::compared::digest;
 use evenkeel_stores::resp::commands::Repeat;
 use evenkeel_stores::resp::hash::slot;
 use evenkeel_stores::resp::reply::Shape;
-use evenkeel_stores::resp::{databases, encode};
+use evenkeel_stores::resp::{databases, encode, reply};
 use evenkeel_wal::LogError;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -347,7 +346,7 @@ impl Inner {
         reply: &[u8],
     ) {
         self.members.answered(self.now, server, Some(write));
-        if is_key && has_failed(reply) {
+        if is_key && reply::has_failed(reply) {
             let reply = String::from_utf8_lossy(reply);
             self.break_move(&format!("the target does not take a key: {}", reply.trim_end()));
         }

@@ -48,12 +48,9 @@ impl Inner {
         {
             rejoin = Rejoin::Replay { after: opened.sequence };
         }
-        // Of deadlines before our term nothing is known: who lost everything is filled.
-        let first = self.history.position(Sequence(1)).epoch;
-        let is_older = |after| after == Sequence(0) && first < self.history.last().epoch;
         if let Rejoin::Replay { after } = rejoin
             && !is_alone
-            && (is_older(after)
+            && (self.is_of_old_deadlines(after)
                 || !self.can_follow(server, after)
                 || self.has_undone(partition, after))
         {
@@ -96,6 +93,12 @@ impl Inner {
                 Ok(rejoin)
             }
         }
+    }
+
+    /// Of deadlines before our term nothing is known: who lost everything is filled.
+    fn is_of_old_deadlines(&self, after: Sequence) -> bool {
+        let first = self.history.position(Sequence(1)).epoch;
+        after == Sequence(0) && first < self.history.last().epoch
     }
 
     /// Who would make keys anew that have expired for the others is filled from one of them, one

@@ -17,7 +17,7 @@ use std::ops::Range;
 pub use convert::{Shape, down_convert, strip_attributes};
 use token::{Token, Tokens, What, token};
 
-use super::ProtocolError;
+use super::{ProtocolError, encode};
 
 /// How large a reply may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -260,6 +260,29 @@ impl<'a> Iterator for Elements<'a> {
         self.tokens.skip_element();
         Some(&self.tokens.bytes()[start..self.tokens.at()])
     }
+}
+
+/// An array without its last element, such as the answer to an `EXEC` that ended with a watermark.
+/// What is no array stays as it is.
+///
+/// # Panics
+/// When this is no whole reply that [`ReplyScanner`] found.
+pub fn without_last(reply: &[u8]) -> Vec<u8> {
+    let elements: Vec<&[u8]> = elements(reply).collect();
+    let Some((_, rest)) = elements.split_last() else { return reply.to_vec() };
+    let mut out = Vec::with_capacity(reply.len());
+    encode::array(&mut out, rest.len());
+    rest.iter().for_each(|element| out.extend_from_slice(element));
+    out
+}
+
+/// Whether this is an error, or an array with one.
+///
+/// # Panics
+/// When this is no whole reply that [`ReplyScanner`] found.
+pub fn has_failed(reply: &[u8]) -> bool {
+    let is_error = |it: &[u8]| matches!(it.first(), Some(b'-' | b'!'));
+    is_error(reply) || elements(reply).any(is_error)
 }
 
 /// The value of a field of a map, or of an array of names and values.
