@@ -187,7 +187,6 @@ mod tests {
         let lost = "-CLUSTERDOWN Hash slot not served\r\n";
         for (commands, answers) in [
             (&[&["INCR", "a"][..]][..], &["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", ""][..]),
-            (&[&["SET", "a", "1"], &["SET", "b", "1"]], &["+OK\r\n", "+OK\r\n", lost]),
             (&[&["SET", "a", "1"]], &["-MOVED 15495 127.0.0.1:9\r\n"]),
         ] {
             let mut world = World::start(3, |config| {

@@ -48,6 +48,8 @@ fn said(client: &mut Client, line: &str) -> Reply {
 fn other_node(folder: &Folder, node: &Redis) -> Redis {
     let other = Redis::node(folder.file("other"));
     let mut client = other.client();
+    // It would be a replica as soon as it hears that its last slot is another one's.
+    assert_eq!(said(&mut client, "CONFIG SET cluster-allow-replica-migration no"), ok());
     assert_eq!(said(&mut client, "CLUSTER RESET HARD"), ok());
     assert_eq!(said(&mut client, &format!("CLUSTER MEET 127.0.0.1 {}", node.address.port())), ok());
     block_until("both know of all slots", || {
