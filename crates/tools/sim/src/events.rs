@@ -274,8 +274,9 @@ mod tests {
         let mut now_ns = 0;
         for _ in 0..20_000 {
             if rng.unit() < 0.51 {
-                // In order, nearly in order, and in none.
-                let spread = [1, 4, 50, 50][rng.below(4)];
+                // In order, nearly in order, and in none: within a slot of the wheel, around it and
+                // beyond it.
+                let spread = [1, 4, 50, 5_000_000, 3_000_000_000][rng.below(5)];
                 both.push(lanes[rng.below(4)], now_ns + rng.below(spread) as u64);
             } else {
                 now_ns = now_ns.max(both.pop());

@@ -2,7 +2,7 @@
 //! a process is killed, and while all are replaced.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -479,6 +479,8 @@ pub(crate) fn sentinel_tells_of_any() {
     let Some(mut world) = world else { return };
     world.front.replace_words("DOOR", &super::groups::free_run(2).to_string());
     world.front.start();
+    // It listens there a little later than for clients.
+    until("it listens for Sentinel's clients", || TcpStream::connect(sentinel).is_ok());
     let mut asked = Client::connect(sentinel);
     let told = texts(asked.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "chaos"]));
     assert_eq!(told.join(":"), world.front.address.to_string());
