@@ -66,6 +66,8 @@ const ROWS: &[Row] = &[
     Row { has_servers: true, ..of("evenkeel", "redirect", Manner::Alone, 30) },
     // Tail latencies while a server is paused.
     servers("nginx", Manner::Alone, 30),
+    // How late answers are while stores pause, beside what was predicted.
+    of("evenkeel-duplicates", "advice", Manner::Alone, 36),
     // A megabyte of each kind of statement must be read within two seconds.
     of("evenkeel-cql", "statements_random", Manner::Alone, 10),
     // Commits are timed beside predictions, which hold within a tenth.

@@ -4,12 +4,12 @@
 #![allow(unreachable_pub, reason = "rooms of a test")]
 
 mod acting;
-mod advice;
 mod all_keys;
 mod beside;
 mod caching;
 mod channels;
 mod cluster_nodes;
+mod config;
 mod databases;
 mod diverged;
 mod effects;

@@ -203,7 +203,7 @@ fn duplicates_are_logged_in_to_as_a_user_with_a_password_of_a_file() {
 #[test]
 fn a_service_does_not_begin_with_a_file_that_is_wrong() {
     let folder = Folder::new("users-wrong");
-    let mut config = super::world::config("users-wrong", Vec::new(), folder.path());
+    let mut config = super::config::config("users-wrong", Vec::new(), folder.path());
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let target = Target::Tcp { address: nobody.into(), access: Arc::default() };
     config.partitions = vec![vec![target]];

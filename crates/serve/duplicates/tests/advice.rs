@@ -1,4 +1,10 @@
-//! What the manager says of two stores in this process that pause.
+//! What the manager says of two stores in this process that pause: measured, so alone.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(unreachable_pub, reason = "rooms of a test")]
+
+#[path = "duplicates/config.rs"]
+mod config;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +21,11 @@ use evenkeel_testkit::redis::{Client, Reply};
 use evenkeel_testkit::story::{MS, Running};
 use evenkeel_testkit::wait::block_until;
 
-use super::world;
-
 /// Of fewer, the pauses that overlap are too few to compare shares with what is foretold.
 const WINDOWS: u64 = 8;
 
 /// Two duplicates that answer nobody 40 % of the time, in pauses of 100 ms.
-fn config(name: &str, seeds: [u64; 2], folder: &Folder) -> DuplicatesConfig {
+fn pausing(name: &str, seeds: [u64; 2], folder: &Folder) -> DuplicatesConfig {
     let target = |(n, seed): (usize, u64)| Target::Embedded {
         settings: EmbeddedSettings::at(&folder.file(&format!("{n}.redb"))),
         pauses: Some(Pauses { every: 150 * MS, length: 100 * MS, seed }),
@@ -31,14 +35,14 @@ fn config(name: &str, seeds: [u64; 2], folder: &Folder) -> DuplicatesConfig {
     DuplicatesConfig {
         consistency: Consistency::Eventual,
         manager: Some(ManagerSettings { window, ..ManagerSettings::new(20 * MS) }),
-        ..world::config(name, partitions, folder.path())
+        ..config::config(name, partitions, folder.path())
     }
 }
 
 /// Asks 200 times a second, whatever comes back, and collects what is said of each window.
 fn advised(name: &str, seeds: [u64; 2]) -> Vec<Advice> {
     let folder = Folder::new(&format!("advice-{name}"));
-    let config = config(name, seeds, &folder);
+    let config = pausing(name, seeds, &folder);
     drop(Service::open(&config).unwrap()); // then both open at once
     let service = Service::open(&config).unwrap();
     let (address, state) = (service.address(), service.state());
