@@ -42,6 +42,7 @@ use super::answers::single_of_exec;
 use super::clients::Transaction;
 use super::types::{ANOTHER_RUNS, ClientId, Done, Form, Owed, ParsedCommand, Pop, Write};
 use super::watch::Watching;
+use evenkeel_store_link::expiry;
 use evenkeel_store_link::read_counts::{self, Read};
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Repeat, Whole};
 use evenkeel_stores::resp::replication::Group;
@@ -102,6 +103,8 @@ struct Effect {
     group: Option<Group>,
     /// Groups whose entries it may read.
     reads: Vec<Read>,
+    /// Places of keys near a deadline, and once it is answered of those that had gone.
+    near: Vec<Box<[u8]>>,
     /// What an `EXEC` depends on.
     watching: Option<Box<Watching>>,
     /// Clients whose commands wait.
@@ -342,6 +345,7 @@ impl Inner {
             answer: None,
             group: None,
             reads: Vec::new(),
+            near: Vec::new(),
             watching: self.client(id).filter(|_| is_exec).and_then(|it| it.watching.take()),
             waiting,
         };
@@ -454,8 +458,12 @@ impl Inner {
         let mark = [AHEAD, format!("{epoch} {attempt}").as_bytes()].concat();
         let Some(effect) = self.effects.running.get_mut(&partition) else { return };
         effect.reads = read_counts::of(&effect.request.commands);
-        let mut commands = effect.request.commands.clone();
-        let count = effect.request.count + read_counts::ask(&effect.reads, &mut commands);
+        let now = (self.expiry.unix_ms)();
+        effect.near = expiry::near(&effect.request.commands, &self.expiry.deadlines, now);
+        let mut commands = Vec::new();
+        let count = expiry::ask(&effect.near, &mut commands) + effect.request.count;
+        commands.extend_from_slice(&effect.request.commands);
+        let count = count + read_counts::ask(&effect.reads, &mut commands);
         let pending = &mut self.servers[server].ordered.pending;
         self.config.servers().write_marked(pending, &commands, None, &mark);
         let before = 2 + count;
@@ -481,6 +489,7 @@ impl Inner {
             true => Cow::Borrowed(reply),
             false => Cow::Owned(read_counts::take(&mut effect.reads, reply)),
         };
+        let reply = expiry::take(&mut effect.near, reply);
         effect.answer = match effect.request.home.is_none() {
             true => single_of_exec(&reply),
             false => Some(reply::without_last(&reply)),
@@ -524,6 +533,9 @@ impl Inner {
             Err(text) => return self.abandon_effect(partition, Dropped::Failed, text),
         };
         read_counts::restate(&effect.reads, &mut group);
+        let gone = effect.near.iter().map(|place| &**place);
+        let gone = gone.filter(|place| keys.iter().any(|key| **key == **place));
+        expiry::remove_before(gone, &mut group);
         if group.count == 0 {
             encode::command(&mut group.commands, &[b"DEL", NOTHING]);
             group.count = 1;

@@ -15,7 +15,6 @@
 //! in its database.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,12 +22,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use evenkeel_core::Instant;
 use evenkeel_ordered::{
     APART_MAX_MS, Answered, Clocks, ConnectionKind, Consistency, Deadlines, DueWrites, Judgement,
-    Sequence, ServerSet, deadline_key,
+    Sequence, ServerSet,
 };
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::types::{Asked, Asking, ClientId, Form, Inquiry, Owed, ParsedCommand, Write};
 use super::{Engine, Inner};
+use evenkeel_store_link::expiry::{key_of, note_change, number_of};
 use evenkeel_stores::resp::commands::{self, Class, Command, Local, Repeat, Rewrite, Time, Whole};
 use evenkeel_stores::resp::deadlines::{self, Change, Written};
 use evenkeel_stores::resp::hash::slot;
@@ -116,12 +116,6 @@ fn now_us() -> i64 {
 
 fn now_ms() -> i64 {
     now_us() / 1_000
-}
-
-/// The hash of a key. Nobody outside can find another key that has the same one.
-fn hash(key: &[u8]) -> u64 {
-    static SEED: OnceLock<u64> = OnceLock::new();
-    xxh3_64_with_seed(key, *SEED.get_or_init(|| RandomState::new().hash_one(0)))
 }
 
 impl Engine {
@@ -615,25 +609,6 @@ impl Inner {
     }
 }
 
-/// A write makes this of the deadline of a key.
-pub fn note_change(deadlines: &mut Deadlines, key: u64, change: Change<'_>, now_unix_ms: i64) {
-    match change {
-        Change::Set(at) => deadlines.set(key, at),
-        Change::Moved(at) => deadlines.moved(key, at, now_unix_ms),
-        Change::IfAbsent(at) => deadlines.if_absent(key, at, now_unix_ms),
-        Change::Kept => deadlines.kept(key, now_unix_ms),
-        Change::Perhaps(at) => deadlines.perhaps(key, at),
-        Change::Cleared => deadlines.cleared(key),
-        Change::Changed => deadlines.changed(key),
-        Change::Carried(database, to) => deadlines.carried(key, number_of(database, to)),
-    }
-}
-
-/// The number of a key of this database.
-pub fn number_of(database: u8, key: &[u8]) -> u64 {
-    deadline_key(database, hash(key))
-}
-
 /// `None`: what a command does is the same whether its keys are there or not, or is not about keys.
 fn sight_of(command: &Command, class: Class) -> Option<Sight> {
     match class {
@@ -650,12 +625,6 @@ fn sight_of(command: &Command, class: Class) -> Option<Sight> {
         Class::Local(Local::Watch) => Some(Sight::Write),
         _ => None,
     }
-}
-
-/// The number of the key at this place.
-pub(super) fn key_of(place: &[u8]) -> u64 {
-    let (database, key) = databases::at(place);
-    number_of(database, key)
 }
 
 #[cfg(test)]

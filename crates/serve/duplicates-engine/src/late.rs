@@ -13,13 +13,13 @@
 use std::borrow::Cow;
 
 use evenkeel_ordered::Judgement;
+use evenkeel_store_link::expiry::key_of;
 use evenkeel_stores::resp::commands::{Command, Repeat};
 use evenkeel_stores::resp::replication::Group;
 use evenkeel_stores::resp::{databases, deadlines};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Inner;
-use super::expiry::key_of;
 use super::types::{ClientId, Form, Late, ParsedCommand, Write};
 
 /// The key had no deadline any more: it was a new one, and is gone by now.

@@ -159,7 +159,6 @@ use evenkeel_stores::resp::scripts::Scripts;
 use evenkeel_stores::store::keys;
 use evenkeel_wal::{Log, LogPlace};
 use expiry::Expiry;
-pub use expiry::{note_change, number_of};
 use function_flags::FunctionFlags;
 use gather::Gather;
 use key_events::KeyEvents;

@@ -30,9 +30,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Inner;
 use super::clients::Client;
-use super::expiry::key_of;
 use super::gather::Gather;
 use super::types::{ClientId, Done, ParsedCommand};
+use evenkeel_store_link::expiry::key_of;
 use evenkeel_stores::resp::commands::{self, Class, Command, Keys, Local, Wait, Whole};
 use evenkeel_stores::resp::request::Arguments;
 use evenkeel_stores::resp::{Protocol, databases, encode, script_calls, settings};

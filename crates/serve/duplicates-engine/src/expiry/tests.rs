@@ -8,7 +8,7 @@ use evenkeel_ordered::{Deadlines, Judgement};
 
 use super::super::types::ClientId;
 use super::super::world::World;
-use super::key_of;
+use evenkeel_store_link::expiry::key_of;
 use evenkeel_stores::resp::{databases, encode};
 
 /// Where the time of day begins.

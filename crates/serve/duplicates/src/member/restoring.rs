@@ -19,10 +19,11 @@
 
 use std::rc::Rc;
 
-use evenkeel_duplicates_engine::{Engine, note_change, number_of};
+use evenkeel_duplicates_engine::Engine;
 use evenkeel_ordered::{Answered, Deadlines, Judgement};
 use evenkeel_store_link::all_keys::AllKeys;
 use evenkeel_store_link::connect::{Link, connect};
+use evenkeel_store_link::expiry::{note_change, number_of};
 use evenkeel_store_link::fencing::FencingError;
 use evenkeel_stores::resp::deadlines::{self, Change, Written};
 use evenkeel_stores::resp::reply::integer;

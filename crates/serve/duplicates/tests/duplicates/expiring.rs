@@ -445,6 +445,28 @@ fn a_write_that_all_do_too_late_is_done_again() {
     are_equal(&clocks);
 }
 
+/// What a script does too late makes a new key at its executor, where the old one had gone before:
+/// the others must have it as well.
+#[test]
+fn what_a_script_makes_behind_a_deadline_stays() {
+    let Some(clocks) = start("expiring-script", |_| {}) else { return };
+    let mut client = clocks.world.client();
+    for n in 0..5 {
+        let key = format!("k{n}");
+        assert_eq!(client.ask(&["SET", &key, "5", "PX", "300"]), ok());
+        clocks.world.settle();
+        let set = now_ms();
+        clocks.redises.iter().for_each(|redis| redis.program.signal("-STOP"));
+        client.tell(&["EVAL", "return redis.call('INCR', KEYS[1])", "1", &key]);
+        block_until("its deadline has passed everywhere", || now_ms() > set + 400);
+        clocks.redises.iter().for_each(|redis| redis.program.signal("-CONT"));
+        assert_eq!(client.read(), number(1), "it has expired");
+        assert_eq!(client.ask(&["GET", &key]), bulk("1"), "and the new one has no deadline");
+        clocks.world.settle();
+    }
+    are_equal(&clocks);
+}
+
 /// Nobody looks at the key when its deadline passes, so the log has no `DEL` of it: done again
 /// behind it, the second increment would make a new key that never expires.
 #[test]
